@@ -13,7 +13,9 @@ namespace kpage {
 
 [[nodiscard]] Status attention_forward(const ForwardArgs& args);
 [[nodiscard]] Status attention_backward(const BackwardArgs& args);
-// 0 on the CPU.
+// 0 on the CPU. Forward needs no more than the counters of its scheduler; backward an fp32 dQ over
+// the pages of valid rows, LSE and delta. Nothing grows with the graph.
+[[nodiscard]] std::int64_t forward_workspace_bytes(const ForwardArgs& args);
 [[nodiscard]] std::int64_t backward_workspace_bytes(const BackwardArgs& args);
 
 }  // namespace kpage

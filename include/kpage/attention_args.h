@@ -24,6 +24,8 @@ struct ForwardArgs {
   std::optional<double> scale;  // of the scores; 1 / sqrt(D) where absent; finite
   TensorRef o;                  // [B, H, Sq, D], out; padding rows become 0
   RowsRef lse;                  // [B, H, Sq], out; natural logarithm; -inf in rows without keys
+  std::byte* workspace = nullptr;   // [forward_workspace_bytes], on the device; aligned to 128
+  std::int64_t workspace_bytes = 0;
   Stream stream = nullptr;
   CpuPolicy cpu_policy = CpuPolicy::kAsKernel;
   std::int32_t threads = 0;     // of the CPU backend; 0: as many as there are cores

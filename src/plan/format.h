@@ -138,8 +138,8 @@ KPAGE_HD std::int32_t first_masked_tile(const Walk& w) {
 KPAGE_HD bool takes_q64(std::int32_t q_rows) {
   return q_rows <= kQ64Rows;
 }
-// Tiles that have a tail: at most `max_list` tails, the first at any slot. Tiles that hold dummies
-// only are not stored; their mask is zero.
+// Masks are stored for the tiles from first_masked_tile on: at most `max_list` tails, the first at
+// any slot. A tile of dummies alone, which rounds a Q64 walk, is not stored: its mask is zero.
 KPAGE_HD std::int32_t mask_words_per_walk(const Shape& s) {
   return kMaskWordsPerTile * ceil_div(s.max_list + kTilePages - 1, kTilePages);
 }
@@ -156,9 +156,31 @@ KPAGE_HD Run run_of(const Walk& w, std::int32_t i, const Extent& block) {
   }
   return {block.row + full * kPageRows, 1, tail_rows_of(block.rows)};
 }
-// The rows of a page that count, from the lowest bit.
+// Which rows of a page count, the first in the lowest bit.
 KPAGE_HD std::uint32_t page_mask(std::int32_t valid_rows) {
   return valid_rows >= kPageRows ? 0xffffu : (1u << max_of(valid_rows, 0)) - 1u;
+}
+
+// The mask of page `page` of a walk, whose entries' extents `block_at(i)` gives for entry i.
+template <class BlockAt>
+KPAGE_HD std::uint32_t mask_of_page(const Walk& w, std::int32_t page, const BlockAt& block_at) {
+  if (page < w.full_pages) {
+    return page_mask(kPageRows);
+  }
+  if (page >= walk_pages(w)) {
+    return 0;
+  }
+  const std::int32_t entry = entry_of_run(w, w.runs + page - w.full_pages);
+  return page_mask(tail_rows_of(block_at(entry).rows));
+}
+// Word `word` of a walk's masks: two pages, the first in the low half.
+template <class BlockAt>
+KPAGE_HD std::uint32_t mask_word(const Walk& w, std::int32_t word, const BlockAt& block_at) {
+  const std::int32_t page = first_masked_tile(w) * kTilePages + 2 * word;
+  return mask_of_page(w, page, block_at) | (mask_of_page(w, page + 1, block_at) << kPageRows);
+}
+KPAGE_HD std::int32_t mask_words(const Walk& w) {
+  return (walk_tiles(w) - first_masked_tile(w)) * kMaskWordsPerTile;
 }
 
 // --- Order of work --------------------------------------------------------------------------
@@ -209,9 +231,11 @@ struct alignas(16) OwnerItem {
   std::int32_t owner;
   std::uint32_t entry_begin;  // in q_entries
   std::int32_t entries;
-  std::int32_t group;  // number of the group within the owner, | kLastGroup for the last
+  std::int32_t pages;   // Q pages of those entries, partial last pages included
+  std::int32_t group;   // number of the group within the owner
+  std::int32_t groups;  // of the owner; 1 but for walks of more than kGroupPages
+  std::int32_t reserved[2];
 };
-inline constexpr std::int32_t kLastGroup = 1 << 30;
 
 // An entry of a reverse walk: a query block, and the owner's slots that it attends to. Slots that
 // the owner does not use count as attended: rows are masked by validity, page pairs by the graph.

@@ -29,6 +29,12 @@ KPAGE_HALF float float_of_bits(std::uint32_t bits) {
   return value;
 }
 
+// `a` where the condition holds, else `b`, in arithmetic: compilers make branches of ?: in loops.
+KPAGE_HALF std::uint32_t choose(bool condition, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 KPAGE_HALF float bf16_to_float(std::uint16_t bits) {
   return float_of_bits(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -38,7 +44,7 @@ KPAGE_HALF std::uint16_t float_to_bf16(float value) {
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (bits >> 16) | 0x40u;  // a payload in the low half alone is lost
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded);
+  return static_cast<std::uint16_t>(choose(is_nan, quiet_nan, rounded));
 }
 
 KPAGE_HALF float fp16_to_float(std::uint16_t bits) {
@@ -49,8 +55,8 @@ KPAGE_HALF float fp16_to_float(std::uint16_t bits) {
   // A subnormal's mantissa, put below a leading one that the subtraction takes away again.
   constexpr std::uint32_t kOne = kRebias + (1u << 23);
   const std::uint32_t subnormal = float_bits(float_of_bits(magnitude + kOne) - float_of_bits(kOne));
-  const std::uint32_t normal = magnitude + kRebias + (exponent == 0x7c00u ? kRebias : 0u);
-  return float_of_bits(sign | (exponent == 0 ? subnormal : normal));
+  const std::uint32_t normal = magnitude + kRebias + (choose(exponent == 0x7c00u, kRebias, 0));
+  return float_of_bits(sign | (choose(exponent == 0, subnormal, normal)));
 }
 
 KPAGE_HALF std::uint16_t float_to_fp16(float value) {
@@ -64,14 +70,13 @@ KPAGE_HALF std::uint16_t float_to_fp16(float value) {
   const std::uint32_t normal = (magnitude - kRebias + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   // Adding 0.5 leaves a mantissa whose last bit is worth 2^-24, rounded by the adder.
   constexpr std::uint32_t kHalf = 126u << 23;
-  const std::uint32_t subnormal =
-      float_bits(float_of_bits(magnitude < kSmallestNormal ? magnitude : 0u) +
-                 float_of_bits(kHalf)) -
-      kHalf;
-  const std::uint32_t special =
-      magnitude > kInfinity ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : 0x7c00u;
-  const std::uint32_t finite = magnitude < kSmallestNormal ? subnormal : normal;
-  return static_cast<std::uint16_t>(sign | (magnitude >= kTooLarge ? special : finite));
+  const bool is_subnormal = magnitude < kSmallestNormal;
+  const float small = float_of_bits(choose(is_subnormal, magnitude, 0));
+  const std::uint32_t subnormal = float_bits(small + float_of_bits(kHalf)) - kHalf;
+  const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  const std::uint32_t special = choose(magnitude > kInfinity, nan, 0x7c00u);
+  const std::uint32_t finite = choose(is_subnormal, subnormal, normal);
+  return static_cast<std::uint16_t>(sign | choose(magnitude >= kTooLarge, special, finite));
 }
 
 KPAGE_HALF void bf16_to_float(const std::uint16_t* from, std::int64_t count, float* to) {

@@ -28,11 +28,14 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
+# Objects are shared between build trees and clones: paths are relative to the source folder.
 find_program(KPAGE_CCACHE ccache)
 if(KPAGE_CCACHE)
   foreach(language CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER "${KPAGE_CCACHE}")
+      set(CMAKE_${language}_COMPILER_LAUNCHER
+          "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=true
+          "${KPAGE_CCACHE}")
     endif()
   endforeach()
 endif()

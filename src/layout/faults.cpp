@@ -1,10 +1,22 @@
 #include "layout/faults.h"
 
+#include <limits>
 #include <string>
 
 #include "base/message.h"
 
 namespace kpage::layout {
+
+Status check_batch_heads(std::int32_t batch, std::int32_t heads) {
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (batch < 1) {
+    return invalid_argument("batch", "at least 1", batch);
+  }
+  if (heads < 1 || heads > kMost / batch) {
+    return invalid_argument("heads", text("1 to ", kMost / batch), heads);
+  }
+  return {};
+}
 
 std::string_view SideShape::sizes_name() const {
   return side == Side::kQ ? "q_block_sizes" : "kv_block_sizes";

@@ -11,6 +11,9 @@
 
 namespace kpage::layout {
 
+// At least one of each, and pairs that an int32 counts.
+[[nodiscard]] Status check_batch_heads(std::int32_t batch, std::int32_t heads);
+
 enum class Side : std::int32_t { kQ, kKv };
 
 // One side's partition, for messages: its names and the shape of its tensors.

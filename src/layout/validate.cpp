@@ -19,11 +19,8 @@ using layout::Side;
 using layout::SideShape;
 
 Status check_dimensions(const LayoutView& view) {
-  if (view.batch < 1) {
-    return invalid_argument("batch", "at least 1", view.batch);
-  }
-  if (view.heads < 1) {
-    return invalid_argument("heads", "at least 1", view.heads);
+  if (Status status = layout::check_batch_heads(view.batch, view.heads); !status.ok()) {
+    return status;
   }
   if (view.max_list < 0) {
     return invalid_argument("q2k_block_index", "a last dimension of at least 0", view.max_list);

@@ -10,9 +10,9 @@
 
 namespace kpage {
 
-inline constexpr std::int32_t kBlockRows = 128;        // most valid rows a block may have
-inline constexpr std::int32_t kMaxBlocks = 1 << 24;    // blocks of a head, on either side
-inline constexpr std::int32_t kMaxRows = 0x7fffff00;   // one past the last row a block may reach
+inline constexpr std::int32_t kBlockRows = 128;       // most valid rows a block may have
+inline constexpr std::int32_t kMaxBlocks = 1 << 24;   // blocks of a head, on either side
+inline constexpr std::int32_t kMaxRows = 0x7fffff00;  // one past the last row a block may reach
 
 // Which leading dimensions a partition's tensors have: [N], [H, N] or [B, H, N], with H the query
 // heads, exactly: a leading 1 is not broadcast.
@@ -42,8 +42,9 @@ struct LayoutView {
 // Which set of sizes head h of batch element b uses.
 [[nodiscard]] constexpr std::int64_t scope_count(PartitionScope scope, std::int64_t batch,
                                                  std::int64_t heads) {
-  return scope == PartitionScope::kShared ? 1 : scope == PartitionScope::kPerHead ? heads
-                                                                                  : batch * heads;
+  return scope == PartitionScope::kShared    ? 1
+         : scope == PartitionScope::kPerHead ? heads
+                                             : batch * heads;
 }
 
 // A layout that owns its memory.

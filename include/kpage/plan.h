@@ -31,13 +31,13 @@ struct PlanRef {
 
 // Sums over batch and heads (paper 4.4; pages of 16 rows, tiles of 128 columns).
 struct PlanStats {
-  std::int64_t q_blocks = 0;       // over all batch elements and heads
+  std::int64_t q_blocks = 0;  // over all batch elements and heads
   std::int64_t q_blocks_empty = 0;
   std::int64_t kv_blocks = 0;
   std::int64_t kv_blocks_empty = 0;
-  std::int64_t q_rows = 0;         // valid rows
+  std::int64_t q_rows = 0;  // valid rows
   std::int64_t kv_rows = 0;
-  std::int64_t edges = 0;          // pairs of non-empty blocks
+  std::int64_t edges = 0;              // pairs of non-empty blocks
   std::int64_t useful_pairs = 0;       // valid row pairs
   std::int64_t whole_block_pairs = 0;  // 128 x 128 for every edge
   std::int64_t paged_pairs = 0;        // 128 x 16 for every page of every walk
@@ -61,8 +61,9 @@ struct PlanStats {
   std::int64_t backward_union_pairs = 0;  // of backward_pairs, those that adjacency masks
 
   [[nodiscard]] double efficiency() const {  // useful / routed; 1 where there is no work
-    return routed_pairs == 0 ? 1.0
-                             : static_cast<double>(useful_pairs) / static_cast<double>(routed_pairs);
+    return routed_pairs == 0
+               ? 1.0
+               : static_cast<double>(useful_pairs) / static_cast<double>(routed_pairs);
   }
 };
 
@@ -74,7 +75,8 @@ class Plan {
   [[nodiscard]] static Result<Plan> build(const LayoutView& layout);
   // Adopts blobs, for instance copied from a device; checks every invariant of them. `backward`
   // may be empty.
-  [[nodiscard]] static Result<Plan> adopt(const PlanShape& shape, std::span<const std::byte> forward,
+  [[nodiscard]] static Result<Plan> adopt(const PlanShape& shape,
+                                          std::span<const std::byte> forward,
                                           std::span<const std::byte> backward);
   [[nodiscard]] static Result<Plan> load(const std::string& path);
 
@@ -96,7 +98,7 @@ class Plan {
 
  private:
   PlanShape shape_;
-  std::vector<std::byte> forward_;   // the allocator aligns to 16; sections are relative
+  std::vector<std::byte> forward_;  // the allocator aligns to 16; sections are relative
   std::vector<std::byte> backward_;
 };
 

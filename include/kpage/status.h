@@ -10,7 +10,8 @@ namespace kpage {
 
 enum class ErrorCode : std::int32_t {
   kOk = 0,
-  kInvalidArgument,  // the caller's input; the message names the argument, what was expected, what came
+  kInvalidArgument,  // the caller's input; the message names the argument, what was expected, what
+                     // came
   kUnsupported,      // right input, but no backend takes it; the message says what is missing
   kIo,               // a file that cannot be read, written or understood
   kCuda,             // an error that the CUDA runtime or driver returned

@@ -115,8 +115,8 @@ class Builder {
 
  private:
   void write_window(std::int32_t batch_head, std::int32_t window) {
-    const std::int32_t count = list_window(forward_.kv_blocks(batch_head),
-                                           forward_.shape.kv_blocks, window, blocks_);
+    const std::int32_t count =
+        list_window(forward_.kv_blocks(batch_head), forward_.shape.kv_blocks, window, blocks_);
     WindowOwner owners[kPackWindow];
     const std::int32_t owner_count = pack_window(blocks_, count, lists_, owners);
     for (std::int32_t o = 0; o < owner_count; ++o) {
@@ -139,9 +139,9 @@ class Builder {
     }
     const std::int32_t* members = plan_.owner_blocks + owner.block_begin;
     const Extent* kv_blocks = forward_.kv_blocks(batch_head);
-    owner.flags = owner.blocks > 1                             ? kOwnerMixed
+    owner.flags = owner.blocks > 1                           ? kOwnerMixed
                   : kv_blocks[members[0]].rows == kBlockRows ? kOwnerFull
-                                                               : 0;
+                                                             : 0;
 
     for (std::int32_t w = 0; w < bitmap_.words(); ++w) {
       for (std::uint64_t bits = list[w]; bits != 0; bits &= bits - 1) {

@@ -32,8 +32,7 @@ void write_extents(const std::int32_t* sizes, const std::int32_t* offsets, std::
     std::sort(order.begin(), order.end(), row_less);
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
-    extents[order[i]].gap_end =
-        i + 1 < order.size() ? extents[order[i + 1]].row : kToTheEnd;
+    extents[order[i]].gap_end = i + 1 < order.size() ? extents[order[i + 1]].row : kToTheEnd;
   }
   if (!order.empty()) {
     info->first_row = extents[order.front()].row;
@@ -118,9 +117,9 @@ void build_forward(const LayoutView& layout, const MutableForward& plan) {
         continue;
       }
       const std::int64_t walk = bh * shape.q_blocks + b;
-      plan.walks[walk] = write_walk(layout.q2k_block_index + walk * shape.max_list,
-                                    layout.q2k_block_nums[walk], kv_blocks,
-                                    plan.walk_entries(walk), plan.walk_masks(walk), listed.data());
+      plan.walks[walk] =
+          write_walk(layout.q2k_block_index + walk * shape.max_list, layout.q2k_block_nums[walk],
+                     kv_blocks, plan.walk_entries(walk), plan.walk_masks(walk), listed.data());
     }
   }
 

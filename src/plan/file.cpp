@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kpage/plan.h"
+
 #include "plan/format.h"
 
 namespace kpage {
@@ -70,8 +71,8 @@ Result<Plan> Plan::load(const std::string& path) {
     return io_error(path, "expected a plan file, got something else");
   }
   if (header.version != plan::kPlanVersion) {
-    return io_error(path, "expected plan version " + std::to_string(plan::kPlanVersion) +
-                              ", got " + std::to_string(header.version));
+    return io_error(path, "expected plan version " + std::to_string(plan::kPlanVersion) + ", got " +
+                              std::to_string(header.version));
   }
   std::error_code failed;
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, failed));

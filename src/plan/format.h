@@ -11,29 +11,26 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "base/hd.h"
 #include "kpage/plan_shape.h"
+
+#include "base/hd.h"
 
 namespace kpage::plan {
 
 inline constexpr std::int32_t kPageRows = 16;
 inline constexpr std::int32_t kBlockPages = kBlockRows / kPageRows;  // 8
-inline constexpr std::int32_t kTilePages = 8;        // pages of keys in an N128 tile
+inline constexpr std::int32_t kTilePages = 8;  // pages of keys in an N128 tile
 inline constexpr std::int32_t kTileColumns = kTilePages * kPageRows;
-inline constexpr std::int32_t kQ64Rows = 64;         // query blocks of at most this take the Q64 route
-inline constexpr std::int32_t kQ64Tiles = 2;         // N128 tiles that make the Q64 route's N256
+inline constexpr std::int32_t kQ64Rows = 64;  // query blocks of at most this take the Q64 route
+inline constexpr std::int32_t kQ64Tiles = 2;  // N128 tiles that make the Q64 route's N256
 inline constexpr std::int32_t kMaskWordsPerTile = kTilePages / 2;
 inline constexpr std::int32_t kToTheEnd = 0x7fffffff;  // a gap that ends where the tensor ends
 inline constexpr std::uint32_t kPlanVersion = 1;
 
 using Shape = PlanShape;
 
-KPAGE_HD std::int64_t batch_heads(const Shape& s) {
-  return std::int64_t{s.batch} * s.heads;
-}
-KPAGE_HD std::int64_t walk_count(const Shape& s) {
-  return batch_heads(s) * s.q_blocks;
-}
+KPAGE_HD std::int64_t batch_heads(const Shape& s) { return std::int64_t{s.batch} * s.heads; }
+KPAGE_HD std::int64_t walk_count(const Shape& s) { return batch_heads(s) * s.q_blocks; }
 KPAGE_HD std::int64_t scopes(PartitionScope scope, const Shape& s) {
   return scope == PartitionScope::kShared    ? 1
          : scope == PartitionScope::kPerHead ? std::int64_t{s.heads}
@@ -65,15 +62,9 @@ struct alignas(16) ScopeInfo {
   std::int32_t valid_rows;
 };
 
-KPAGE_HD std::int32_t pages_of(std::int32_t rows) {
-  return ceil_div(rows, kPageRows);
-}
-KPAGE_HD std::int32_t full_pages_of(std::int32_t rows) {
-  return rows / kPageRows;
-}
-KPAGE_HD std::int32_t tail_rows_of(std::int32_t rows) {
-  return rows % kPageRows;
-}
+KPAGE_HD std::int32_t pages_of(std::int32_t rows) { return ceil_div(rows, kPageRows); }
+KPAGE_HD std::int32_t full_pages_of(std::int32_t rows) { return rows / kPageRows; }
+KPAGE_HD std::int32_t tail_rows_of(std::int32_t rows) { return rows % kPageRows; }
 
 // Up to eight pages that lie one after the other in memory.
 struct Run {
@@ -122,22 +113,12 @@ KPAGE_HD std::int32_t entry_class(std::int32_t rows) {
   return tail_rows_of(rows) == 0 ? kBlockPages - full : 2 * kBlockPages - 1 - full;
 }
 
-KPAGE_HD std::int32_t walk_pages(const Walk& w) {
-  return w.full_pages + w.tails;
-}
-KPAGE_HD std::int32_t walk_tiles(const Walk& w) {
-  return ceil_div(walk_pages(w), kTilePages);
-}
-KPAGE_HD std::int32_t walk_runs(const Walk& w) {
-  return w.runs + w.tails;
-}
+KPAGE_HD std::int32_t walk_pages(const Walk& w) { return w.full_pages + w.tails; }
+KPAGE_HD std::int32_t walk_tiles(const Walk& w) { return ceil_div(walk_pages(w), kTilePages); }
+KPAGE_HD std::int32_t walk_runs(const Walk& w) { return w.runs + w.tails; }
 // The first tile that holds a tail or a dummy.
-KPAGE_HD std::int32_t first_masked_tile(const Walk& w) {
-  return w.full_pages / kTilePages;
-}
-KPAGE_HD bool takes_q64(std::int32_t q_rows) {
-  return q_rows <= kQ64Rows;
-}
+KPAGE_HD std::int32_t first_masked_tile(const Walk& w) { return w.full_pages / kTilePages; }
+KPAGE_HD bool takes_q64(std::int32_t q_rows) { return q_rows <= kQ64Rows; }
 // Masks are stored for the tiles from first_masked_tile on: at most `max_list` tails, the first at
 // any slot. A tile of dummies alone, which rounds a Q64 walk, is not stored: its mask is zero.
 KPAGE_HD std::int32_t mask_words_per_walk(const Shape& s) {
@@ -210,18 +191,18 @@ inline constexpr std::int32_t kPackWindow = 16;      // blocks whose packing is 
 inline constexpr std::int32_t kGroupPages = 8192;    // most Q pages of one work item (paper: G_g)
 inline constexpr std::uint32_t kAllValid = 0xff;     // slots of an entry: no page pair is masked
 
-inline constexpr std::int32_t kOwnerFull = 1;   // one block of 128 rows: whole-tile loads and stores
+inline constexpr std::int32_t kOwnerFull = 1;  // one block of 128 rows: whole-tile loads and stores
 inline constexpr std::int32_t kOwnerMixed = 2;  // several blocks: entries carry their page pairs
 
 // A K/V tile that one CTA owns: the pages of one block or of several, none of which straddles
 // owners, in slots that count up in the order of its blocks.
 struct alignas(16) Owner {
   std::int32_t batch_head;
-  std::int32_t slots;        // 8 or 4
-  std::int32_t flags;        // kOwnerFull, kOwnerMixed
-  std::int32_t blocks;       // K/V blocks in it
-  std::int32_t block_begin;  // the first of them in owner_blocks
-  std::int32_t pages;        // slots in use
+  std::int32_t slots;         // 8 or 4
+  std::int32_t flags;         // kOwnerFull, kOwnerMixed
+  std::int32_t blocks;        // K/V blocks in it
+  std::int32_t block_begin;   // the first of them in owner_blocks
+  std::int32_t pages;         // slots in use
   std::uint32_t entry_begin;  // the first of its entries in q_entries
   std::int32_t entries;       // query blocks that attend to any of its blocks
 };
@@ -245,9 +226,7 @@ KPAGE_HD std::uint32_t make_q_entry(std::int32_t q_block, std::uint32_t slots) {
 KPAGE_HD std::int32_t entry_block(std::uint32_t entry) {
   return static_cast<std::int32_t>(entry >> 8);
 }
-KPAGE_HD std::uint32_t entry_slots(std::uint32_t entry) {
-  return entry & 0xffu;
-}
+KPAGE_HD std::uint32_t entry_slots(std::uint32_t entry) { return entry & 0xffu; }
 // Query blocks of eight and of four pages come first, so that they fill whole steps and tiles.
 KPAGE_HD std::int32_t q_entry_class(std::int32_t rows) {
   constexpr std::int32_t kOrder[kBlockPages + 1] = {8, 7, 6, 5, 1, 4, 3, 2, 0};
@@ -256,9 +235,7 @@ KPAGE_HD std::int32_t q_entry_class(std::int32_t rows) {
 inline constexpr std::int32_t kQEntryClasses = 9;
 // All pages of a query block, the partial last one included: backward masks query rows by their
 // statistics, so tails need not be a suffix.
-KPAGE_HD Run q_run_of(const Extent& block) {
-  return {block.row, pages_of(block.rows), block.rows};
-}
+KPAGE_HD Run q_run_of(const Extent& block) { return {block.row, pages_of(block.rows), block.rows}; }
 
 // A step is 8 Q pages x 8 slots or 16 Q pages x 4 slots; its page-pair adjacency is one word, bit
 // (page * slots + slot), all ones where nothing is masked (paper 3.3.3). It is assembled from the
@@ -344,9 +321,7 @@ KPAGE_HD ForwardSections forward_sections(const Shape& s) {
 struct BackwardSections {
   std::int64_t header, owners, owner_blocks, items, q_entries, bytes;
 };
-KPAGE_HD std::int64_t owner_capacity(const Shape& s) {
-  return batch_heads(s) * s.kv_blocks;
-}
+KPAGE_HD std::int64_t owner_capacity(const Shape& s) { return batch_heads(s) * s.kv_blocks; }
 // Every owner has one item at least; each further one holds more than kGroupPages - 8 pages.
 KPAGE_HD std::int64_t item_capacity(const Shape& s) {
   return owner_capacity(s) +
@@ -377,15 +352,15 @@ struct BasicForward {
 
   Shape shape{};
   Ptr<ForwardHeader> header = nullptr;
-  Ptr<ScopeInfo> q_scopes = nullptr;      // [scopes]
-  Ptr<ScopeInfo> kv_scopes = nullptr;     // [scopes]
-  Ptr<Extent> q_extents = nullptr;        // [scopes, NQ]
-  Ptr<Extent> kv_extents = nullptr;       // [scopes, NK]
-  Ptr<Walk> walks = nullptr;              // [B, H, NQ]
-  Ptr<std::uint32_t> queue = nullptr;     // [B * H * NQ]: walks in order of work, Q128 then Q64;
-                                          // query blocks without valid rows are in neither
-  Ptr<std::int32_t> entries = nullptr;    // [B, H, NQ, Kmax]: K/V block ids; zeros fill the rest
-  Ptr<std::uint32_t> masks = nullptr;     // [B, H, NQ, mask_words_per_walk]; zeros fill the rest
+  Ptr<ScopeInfo> q_scopes = nullptr;    // [scopes]
+  Ptr<ScopeInfo> kv_scopes = nullptr;   // [scopes]
+  Ptr<Extent> q_extents = nullptr;      // [scopes, NQ]
+  Ptr<Extent> kv_extents = nullptr;     // [scopes, NK]
+  Ptr<Walk> walks = nullptr;            // [B, H, NQ]
+  Ptr<std::uint32_t> queue = nullptr;   // [B * H * NQ]: walks in order of work, Q128 then Q64;
+                                        // query blocks without valid rows are in neither
+  Ptr<std::int32_t> entries = nullptr;  // [B, H, NQ, Kmax]: K/V block ids; zeros fill the rest
+  Ptr<std::uint32_t> masks = nullptr;   // [B, H, NQ, mask_words_per_walk]; zeros fill the rest
 
   KPAGE_HD static BasicForward at(const Shape& shape, Byte* blob) {
     const ForwardSections s = forward_sections(shape);

@@ -14,15 +14,13 @@ struct WindowBlock {
 };
 
 struct WindowOwner {
-  std::int32_t slots;   // 8 or 4
-  std::int32_t pages;   // slots in use
-  std::int32_t blocks;  // members
+  std::int32_t slots;                // 8 or 4
+  std::int32_t pages;                // slots in use
+  std::int32_t blocks;               // members
   std::int32_t member[kOwnerSlots];  // positions in the window's list
 };
 
-KPAGE_HD std::int32_t window_count(const Shape& s) {
-  return ceil_div(s.kv_blocks, kPackWindow);
-}
+KPAGE_HD std::int32_t window_count(const Shape& s) { return ceil_div(s.kv_blocks, kPackWindow); }
 KPAGE_HD std::int32_t slots_for(std::int32_t pages) {
   return pages <= kSmallOwnerSlots ? kSmallOwnerSlots : kOwnerSlots;
 }

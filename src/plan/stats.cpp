@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kpage/plan.h"
+
 #include "plan/format.h"
 #include "plan/views.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kpage/status.h"
+
 #include "plan/format.h"
 
 namespace kpage::plan {

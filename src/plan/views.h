@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kpage/plan.h"
+
 #include "plan/format.h"
 
 namespace kpage::plan {

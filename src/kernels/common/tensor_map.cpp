@@ -1,0 +1,162 @@
+#include "kernels/common/tensor_map.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "base/hd.h"
+#include "plan/format.h"
+
+namespace kpage::kernels {
+namespace {
+
+constexpr std::int64_t kElementBytes = 2;
+constexpr std::int64_t kGroupRows = 8;
+constexpr std::int64_t kAlignment = 16;
+constexpr std::int64_t kMaxStrideBytes = std::int64_t{1} << 40;
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                            CUtensorMapFloatOOBfill);
+
+Status invalid(const char* name, const std::string& what) {
+  return {ErrorCode::kInvalidArgument, std::string(name) + what};
+}
+
+// The driver's entry point, found through the runtime: nothing links libcuda.
+Status find_encoder(Encode& encode) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
+                                                             12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || entry == nullptr) {
+    return {ErrorCode::kCuda,
+            std::string("the driver has no cuTensorMapEncodeTiled: ") + cudaGetErrorString(error)};
+  }
+  encode = reinterpret_cast<Encode>(entry);
+  return {};
+}
+
+bool has_elements(const TensorRef& tensor) {
+  return std::ranges::all_of(tensor.shape, [](std::int64_t extent) { return extent > 0; });
+}
+
+// The row pitch in bytes. One row has none of its own.
+std::int64_t pitch_bytes(const TensorRef& tensor) {
+  const std::int64_t pitch = tensor.shape[2] > 1 ? tensor.stride[2] : tensor.shape[3];
+  return pitch * kElementBytes;
+}
+
+template <std::size_t kRank>
+Status encode_map(Encode encode, const TensorRef& tensor, const char* name,
+                  const std::array<cuuint64_t, kRank>& extents,
+                  const std::array<cuuint64_t, kRank - 1>& strides,
+                  const std::array<cuuint32_t, kRank>& box, CUtensorMap& map) {
+  std::array<cuuint32_t, kRank> ones;
+  ones.fill(1);
+  const CUresult result =
+      encode(&map,
+             tensor.dtype == DType::kBFloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+             kRank, tensor.data, extents.data(), strides.data(), box.data(), ones.data(),
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return {ErrorCode::kCuda, std::string(name) + ": the driver refused a tensor map, error " +
+                                  std::to_string(static_cast<int>(result))};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_pageable(const TensorRef& tensor, const char* name) {
+  if (tensor.dtype != DType::kBFloat16 && tensor.dtype != DType::kFloat16) {
+    return {ErrorCode::kUnsupported, std::string(name) + " must be bf16 or fp16"};
+  }
+  const auto& [batch, heads, rows, head_dim] = tensor.shape;
+  if (head_dim <= 0 || head_dim % kSlabColumns != 0) {
+    return {ErrorCode::kUnsupported, std::string(name) +
+                                         ": head_dim must be a multiple of 64 here, got " +
+                                         std::to_string(head_dim)};
+  }
+  if (!has_elements(tensor)) {
+    return {};
+  }
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment != 0) {
+    return invalid(name, ": data must be aligned to 16 bytes");
+  }
+  if (tensor.stride[3] != 1) {
+    return invalid(name,
+                   ": the stride of head_dim must be 1, got " + std::to_string(tensor.stride[3]));
+  }
+  constexpr std::array<const char*, 3> kNames = {"batch", "heads", "rows"};
+  constexpr std::array<std::int64_t, 3> kMultiples = {kSlabColumns, kSlabColumns,
+                                                      kAlignment / kElementBytes};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const std::int64_t stride = tensor.stride[i];
+    if (tensor.shape[i] > 1 && (stride < 0 || stride % kMultiples[i] != 0)) {
+      return invalid(name, std::string(": the stride of ") + kNames[i] + " must be a multiple of " +
+                               std::to_string(kMultiples[i]) + " elements and not negative, got " +
+                               std::to_string(stride));
+    }
+  }
+  if (tensor.shape[2] > 1 && tensor.stride[2] == 0) {
+    return invalid(name, ": the stride of rows must not be 0");
+  }
+  const std::int64_t slabs = (batch > 1 ? (batch - 1) * tensor.stride[0] / kSlabColumns : 0) +
+                             (heads > 1 ? (heads - 1) * tensor.stride[1] / kSlabColumns : 0) +
+                             head_dim / kSlabColumns;
+  if (slabs > std::numeric_limits<std::int32_t>::max() ||
+      kGroupRows * pitch_bytes(tensor) >= kMaxStrideBytes) {
+    return invalid(name, ": its heads or rows lie further apart than tensor maps reach");
+  }
+  return {};
+}
+
+SlabStrides slab_strides(const TensorRef& tensor) {
+  return {tensor.shape[0] > 1 ? static_cast<std::int32_t>(tensor.stride[0] / kSlabColumns) : 0,
+          tensor.shape[1] > 1 ? static_cast<std::int32_t>(tensor.stride[1] / kSlabColumns) : 0};
+}
+
+Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps) {
+  if (!has_elements(tensor)) {
+    maps = {};  // nothing will be loaded through them
+    return {};
+  }
+  Encode encode = nullptr;
+  if (Status status = find_encoder(encode); !status.ok()) {
+    return status;
+  }
+  const SlabStrides step = slab_strides(tensor);
+  const std::int64_t head_slabs = tensor.shape[3] / kSlabColumns;
+  const auto slabs = static_cast<cuuint64_t>(step.batch * (tensor.shape[0] - 1) +
+                                             step.head * (tensor.shape[1] - 1) + head_slabs);
+  const auto box_slabs = static_cast<cuuint32_t>(head_slabs);
+  const std::int64_t rows = tensor.shape[2];
+  const auto pitch = static_cast<cuuint64_t>(pitch_bytes(tensor));
+  constexpr cuuint64_t kSlabBytes = kSlabColumns * kElementBytes;
+  constexpr auto kBoxColumns = static_cast<cuuint32_t>(kSlabColumns);
+  constexpr auto kBoxRows = static_cast<cuuint32_t>(kGroupRows);
+  for (std::int32_t i = 0; i < kRunMaps; ++i) {
+    const std::int64_t run_rows = std::int64_t{plan::kPageRows} << i;
+    const auto groups = static_cast<cuuint32_t>(run_rows / kGroupRows);
+    // The last dimension holds first rows. Too short a tensor has none, but a map has to have one.
+    const auto first_rows = static_cast<cuuint64_t>(max_of<std::int64_t>(rows - run_rows + 1, 1));
+    Status status =
+        encode_map<5>(encode, tensor, name, {kSlabColumns, kGroupRows, slabs, groups, first_rows},
+                      {pitch, kSlabBytes, kGroupRows * pitch, pitch},
+                      {kBoxColumns, kBoxRows, box_slabs, groups, 1}, maps.run[i]);
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return encode_map<3>(encode, tensor, name, {kSlabColumns, static_cast<cuuint64_t>(rows), slabs},
+                       {pitch, kSlabBytes}, {kBoxColumns, kBoxRows, box_slabs}, maps.group);
+}
+
+}  // namespace kpage::kernels

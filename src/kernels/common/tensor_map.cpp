@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kElementBytes = 2;
 constexpr std::int64_t kGroupRows = 8;
 constexpr std::int64_t kAlignment = 16;
+constexpr cuuint64_t kSlabBytes = kSlabColumns * kElementBytes;
+constexpr auto kBoxColumns = static_cast<cuuint32_t>(kSlabColumns);
 constexpr std::int64_t kMaxStrideBytes = std::int64_t{1} << 40;
 
 using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
@@ -49,6 +51,12 @@ bool has_elements(const TensorRef& tensor) {
 std::int64_t pitch_bytes(const TensorRef& tensor) {
   const std::int64_t pitch = tensor.shape[2] > 1 ? tensor.stride[2] : tensor.shape[3];
   return pitch * kElementBytes;
+}
+
+std::int64_t slab_count(const TensorRef& tensor) {
+  const SlabStrides step = slab_strides(tensor);
+  return std::int64_t{step.batch} * (tensor.shape[0] - 1) +
+         std::int64_t{step.head} * (tensor.shape[1] - 1) + tensor.shape[3] / kSlabColumns;
 }
 
 template <std::size_t kRank>
@@ -132,15 +140,10 @@ Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& map
   if (Status status = find_encoder(encode); !status.ok()) {
     return status;
   }
-  const SlabStrides step = slab_strides(tensor);
-  const std::int64_t head_slabs = tensor.shape[3] / kSlabColumns;
-  const auto slabs = static_cast<cuuint64_t>(step.batch * (tensor.shape[0] - 1) +
-                                             step.head * (tensor.shape[1] - 1) + head_slabs);
-  const auto box_slabs = static_cast<cuuint32_t>(head_slabs);
+  const auto slabs = static_cast<cuuint64_t>(slab_count(tensor));
+  const auto box_slabs = static_cast<cuuint32_t>(tensor.shape[3] / kSlabColumns);
   const std::int64_t rows = tensor.shape[2];
   const auto pitch = static_cast<cuuint64_t>(pitch_bytes(tensor));
-  constexpr cuuint64_t kSlabBytes = kSlabColumns * kElementBytes;
-  constexpr auto kBoxColumns = static_cast<cuuint32_t>(kSlabColumns);
   constexpr auto kBoxRows = static_cast<cuuint32_t>(kGroupRows);
   for (std::int32_t i = 0; i < kRunMaps; ++i) {
     const std::int64_t run_rows = std::int64_t{plan::kPageRows} << i;
@@ -157,6 +160,29 @@ Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& map
   }
   return encode_map<3>(encode, tensor, name, {kSlabColumns, static_cast<cuuint64_t>(rows), slabs},
                        {pitch, kSlabBytes}, {kBoxColumns, kBoxRows, box_slabs}, maps.group);
+}
+
+Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps) {
+  if (!has_elements(tensor)) {
+    maps = {};  // nothing will be loaded through them
+    return {};
+  }
+  Encode encode = nullptr;
+  if (Status status = find_encoder(encode); !status.ok()) {
+    return status;
+  }
+  cuuint32_t box_rows = 0;
+  for (CUtensorMap& map : maps.rows) {
+    Status status = encode_map<3>(encode, tensor, name,
+                                  {kSlabColumns, static_cast<cuuint64_t>(tensor.shape[2]),
+                                   static_cast<cuuint64_t>(slab_count(tensor))},
+                                  {static_cast<cuuint64_t>(pitch_bytes(tensor)), kSlabBytes},
+                                  {kBoxColumns, ++box_rows, 1}, map);
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
 }
 
 }  // namespace kpage::kernels

@@ -37,6 +37,13 @@ struct PageMaps {
   CUtensorMap group;
 };
 
+// Maps of one tensor for fewer than 8 rows of one slab of a group: rows[i] has i + 1 of them,
+// coordinates {0, row, slab}. Rows before and past the tensor come as zeros, so with these a
+// partial page can be loaded without the rows that follow it.
+struct RowMaps {
+  CUtensorMap rows[7];
+};
+
 // What page maps ask of a tensor: 16-bit elements, D a multiple of 64, base aligned to 16 bytes,
 // row pitch a multiple of 8 elements, batch and head strides multiples of 64. Strides of dimensions
 // of size 1 or 0 do not count. `name` is the argument that messages name.
@@ -44,5 +51,6 @@ struct PageMaps {
 [[nodiscard]] SlabStrides slab_strides(const TensorRef& tensor);
 // Fills maps in host memory; the kernel takes them by value (__grid_constant__).
 [[nodiscard]] Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps);
+[[nodiscard]] Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps);
 
 }  // namespace kpage::kernels

@@ -27,7 +27,12 @@ struct Descriptor {
   // `stride` that of 8-row groups, all in bytes. `shared` must be aligned to 1,024.
   static __device__ __forceinline__ Descriptor of(const void* shared, std::uint32_t leading,
                                                   std::uint32_t stride) {
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+    return at(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)), leading, stride);
+  }
+  // The same from an address in the shared window, which may be a constant.
+  static __device__ __forceinline__ constexpr Descriptor at(std::uint32_t address,
+                                                            std::uint32_t leading,
+                                                            std::uint32_t stride) {
     return {((address & 0x3ffff) >> 4) | ((leading >> 4) << 16),
             (stride >> 4) | (1u << 30)};  // swizzle mode 1: 128 bytes
   }
@@ -58,8 +63,10 @@ __device__ __forceinline__ void wgmma_wait() {
 #define KPAGE_D8(i)                                                                           \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define KPAGE_D16 KPAGE_D8(0), KPAGE_D8(8)
 #define KPAGE_D32(i) KPAGE_D8(i), KPAGE_D8(i + 8), KPAGE_D8(i + 16), KPAGE_D8(i + 24)
 #define KPAGE_D64 KPAGE_D32(0), KPAGE_D32(32)
+#define KPAGE_TEXT16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define KPAGE_TEXT32                                                                           \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
   "%25,%26,%27,%28,%29,%30,%31"
@@ -88,19 +95,24 @@ __device__ __forceinline__ void wgmma_wait() {
 template <class Element, Major kA = Major::kKMajor, Major kB = Major::kKMajor, int kAccumulators>
 __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], Descriptor a_desc,
                                       Descriptor b_desc, bool accumulate) {
-  static_assert(kAccumulators == 64 || kAccumulators == 32, "N is 128 or 64");
+  static_assert(kAccumulators == 64 || kAccumulators == 32 || kAccumulators == 16,
+                "N is 128, 64 or 32");
   if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
     if constexpr (kAccumulators == 64) {
       KPAGE_WGMMA_SS("128", "bf16", KPAGE_TEXT64, KPAGE_D64, "%64", "%65", "%66", "%67", "%68");
-    } else {
+    } else if constexpr (kAccumulators == 32) {
       KPAGE_WGMMA_SS("64", "bf16", KPAGE_TEXT32, KPAGE_D32(0), "%32", "%33", "%34", "%35", "%36");
+    } else {
+      KPAGE_WGMMA_SS("32", "bf16", KPAGE_TEXT16, KPAGE_D16, "%16", "%17", "%18", "%19", "%20");
     }
   } else {
     static_assert(std::is_same_v<Element, __half>);
     if constexpr (kAccumulators == 64) {
       KPAGE_WGMMA_SS("128", "f16", KPAGE_TEXT64, KPAGE_D64, "%64", "%65", "%66", "%67", "%68");
-    } else {
+    } else if constexpr (kAccumulators == 32) {
       KPAGE_WGMMA_SS("64", "f16", KPAGE_TEXT32, KPAGE_D32(0), "%32", "%33", "%34", "%35", "%36");
+    } else {
+      KPAGE_WGMMA_SS("32", "f16", KPAGE_TEXT16, KPAGE_D16, "%16", "%17", "%18", "%19", "%20");
     }
   }
 }
@@ -131,8 +143,10 @@ __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], const std::uint
 }
 
 #undef KPAGE_D8
+#undef KPAGE_D16
 #undef KPAGE_D32
 #undef KPAGE_D64
+#undef KPAGE_TEXT16
 #undef KPAGE_TEXT32
 #undef KPAGE_TEXT64
 #undef KPAGE_WGMMA_SS

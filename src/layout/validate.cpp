@@ -57,7 +57,7 @@ Status check_scope(const PartitionView& part, const SideShape& side) {
       return {};
   }
   return invalid_argument(side.sizes_name(),
-                          "a scope of 0 (shared), 1 (per head) or 2 (per batch and head)",
+                          "a scope of 0 (shared), 1 (per head) or 2 (per batch element and head)",
                           static_cast<std::int32_t>(part.scope));
 }
 

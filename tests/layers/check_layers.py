@@ -32,6 +32,7 @@ PUBLIC = {
     "export.h": "base",
     "version.h": "base",
     "layout.h": "layout",
+    "geometry.h": "layout",
     "plan.h": "plan",
     "plan_shape.h": "plan",
     "attention_args.h": "plan",

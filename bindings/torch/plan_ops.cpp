@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/device.h>
+#include <torch/csrc/stable/ops.h>
+
+#include "kpage/layout.h"
+#include "kpage/plan_figures.h"
+
+#include "api/checks.h"
+#include "api/plan_checks.h"
+#include "base/message.h"
+#include "ops.h"
+#include "plan/builder.h"
+#include "tensors.h"
+
+namespace kpage::bindings {
+namespace {
+
+using torch::headeronly::ScalarType;
+
+const torch::stable::Device kCpu(torch::headeronly::DeviceType::CPU);
+
+// An integer tensor's values in host memory, int32 and contiguous.
+struct HostInts {
+  Tensor tensor;  // keeps the values of an int32 tensor alive
+  std::vector<std::int32_t> narrowed;
+  const std::int32_t* data = nullptr;
+};
+
+void check_integers(std::string_view name, const Tensor& t, const Device& device) {
+  if (t.scalar_type() != ScalarType::Int && t.scalar_type() != ScalarType::Long) {
+    throw_if_error(
+        invalid_argument(name, "int32 or int64", torch::headeronly::toString(t.scalar_type())));
+  }
+  if (device_of(t) != device) {
+    throw_if_error(invalid_argument(
+        name, text("a tensor on ", api::device_text(device), " as q2k_block_index"),
+        api::device_text(device_of(t))));
+  }
+}
+
+// Narrows the values for which `counts(position)` holds; the others may hold anything.
+template <class Counts>
+HostInts to_host(std::string_view name, const Tensor& tensor, const Counts& counts) {
+  HostInts out;
+  out.tensor = torch::stable::contiguous(torch::stable::to(tensor, kCpu));
+  if (out.tensor.scalar_type() == ScalarType::Int) {
+    out.data = static_cast<const std::int32_t*>(out.tensor.const_data_ptr());
+    return out;
+  }
+  const std::span wide(static_cast<const std::int64_t*>(out.tensor.const_data_ptr()),
+                       static_cast<std::size_t>(out.tensor.numel()));
+  out.narrowed.resize(wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    if (std::in_range<std::int32_t>(wide[i])) {
+      out.narrowed[i] = static_cast<std::int32_t>(wide[i]);
+    } else if (counts(static_cast<std::int64_t>(i))) {
+      throw_if_error(invalid_argument(text(name, ", element ", i), "values of 32 bits", wide[i]));
+    }
+  }
+  out.data = out.narrowed.data();
+  return out;
+}
+HostInts to_host(std::string_view name, const Tensor& tensor) {
+  return to_host(name, tensor, [](std::int64_t) { return true; });
+}
+
+std::string sizes_text(const Tensor& t) {
+  std::string out = "[";
+  for (std::int64_t i = 0; i < t.dim(); ++i) {
+    out += (i == 0 ? "" : ", ") + std::to_string(t.size(i));
+  }
+  return out + "]";
+}
+
+void check_shape(std::string_view name, const Tensor& t, std::span<const std::int64_t> expected) {
+  const auto got = t.sizes();
+  if (!std::equal(got.begin(), got.end(), expected.begin(), expected.end())) {
+    std::string wanted = "shape [";
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      wanted += (i == 0 ? "" : ", ") + std::to_string(expected[i]);
+    }
+    throw_if_error(invalid_argument(name, wanted + "]", sizes_text(t)));
+  }
+}
+
+// The scope of a sizes tensor: its leading dimensions are none, [H] or [B, H], exactly.
+PartitionScope scope_of(std::string_view name, const Tensor& sizes, const PlanShape& shape) {
+  const std::int64_t dims = sizes.dim();
+  const bool fits = dims == 1 || (dims == 2 && sizes.size(0) == shape.heads) ||
+                    (dims == 3 && sizes.size(0) == shape.batch && sizes.size(1) == shape.heads);
+  if (!fits) {
+    throw_if_error(invalid_argument(
+        name,
+        text("shape [N], [", shape.heads, ", N] or [", shape.batch, ", ", shape.heads, ", N]"),
+        sizes_text(sizes)));
+  }
+  return static_cast<PartitionScope>(dims - 1);
+}
+
+// The shape that a plan of these tensors has, and that their shapes fit each other.
+PlanShape shape_of_tensors(const Tensor& index, const Tensor& nums, const Tensor& q_sizes,
+                           const std::optional<Tensor>& kv_sizes,
+                           const std::optional<Tensor>& q_offsets,
+                           const std::optional<Tensor>& kv_offsets) {
+  if (index.dim() != 4) {
+    throw_if_error(
+        invalid_argument("q2k_block_index", "shape [B, H, NQ, Kmax]", sizes_text(index)));
+  }
+  for (std::int64_t i = 0; i < 4; ++i) {
+    if (index.size(i) > std::numeric_limits<std::int32_t>::max()) {
+      throw_if_error(invalid_argument("q2k_block_index", "sizes of 32 bits", sizes_text(index)));
+    }
+  }
+  PlanShape shape;
+  shape.batch = static_cast<std::int32_t>(index.size(0));
+  shape.heads = static_cast<std::int32_t>(index.size(1));
+  shape.q_blocks = static_cast<std::int32_t>(index.size(2));
+  shape.max_list = static_cast<std::int32_t>(index.size(3));
+  check_shape("q2k_block_nums", nums, std::array{index.size(0), index.size(1), index.size(2)});
+
+  shape.q_scope = scope_of("q_block_sizes", q_sizes, shape);
+  if (q_sizes.size(q_sizes.dim() - 1) != shape.q_blocks) {
+    throw_if_error(invalid_argument("q_block_sizes",
+                                    text(shape.q_blocks, " blocks as in q2k_block_index"),
+                                    sizes_text(q_sizes)));
+  }
+  if (q_offsets) {
+    check_shape("q_block_offsets", *q_offsets,
+                std::span(q_sizes.sizes().begin(), q_sizes.sizes().end()));
+  }
+  if (!kv_sizes) {
+    if (kv_offsets) {
+      throw_if_error(invalid_argument("kv_block_offsets", "kv_block_sizes to go with them",
+                                      "kv_block_sizes=None"));
+    }
+    shape.kv_scope = shape.q_scope;
+    shape.kv_blocks = shape.q_blocks;
+    return shape;
+  }
+  shape.kv_scope = scope_of("kv_block_sizes", *kv_sizes, shape);
+  const std::int64_t kv_blocks = kv_sizes->size(kv_sizes->dim() - 1);
+  if (kv_blocks > kMaxBlocks) {
+    throw_if_error(
+        invalid_argument("kv_block_sizes", text("at most ", kMaxBlocks, " blocks"), kv_blocks));
+  }
+  shape.kv_blocks = static_cast<std::int32_t>(kv_blocks);
+  if (kv_offsets) {
+    check_shape("kv_block_offsets", *kv_offsets,
+                std::span(kv_sizes->sizes().begin(), kv_sizes->sizes().end()));
+  }
+  return shape;
+}
+
+// A host copy of a plan that may lie on a device.
+Result<Plan> host_plan(const Tensor& forward, const std::optional<Tensor>& backward,
+                       const Shape& shape) {
+  (void)plan_ref(forward, backward, shape);
+  const Tensor host_forward = torch::stable::to(forward, kCpu);
+  std::optional<Tensor> host_backward;
+  if (backward) {
+    host_backward = torch::stable::to(*backward, kCpu);
+  }
+  const PlanRef ref = plan_ref(host_forward, host_backward, shape);
+  if (Status status = api::check_plan(ref, Device{}, backward.has_value()); !status.ok()) {
+    return status;
+  }
+  const auto bytes = [](const std::byte* begin, std::int64_t count) {
+    return std::span(begin, begin == nullptr ? 0 : static_cast<std::size_t>(count));
+  };
+  return Plan::adopt(ref.shape, bytes(ref.forward, forward_plan_bytes(ref.shape)),
+                     bytes(ref.backward, backward_plan_bytes(ref.shape)));
+}
+
+Plan host_plan_or_throw(const Tensor& forward, const std::optional<Tensor>& backward,
+                        const Shape& shape) {
+  Result<Plan> plan = host_plan(forward, backward, shape);
+  throw_if_error(plan.status());
+  return std::move(plan).value();
+}
+
+Tensor bytes_tensor(std::span<const std::byte> bytes) {
+  Tensor out = zero_bytes(static_cast<std::int64_t>(bytes.size()));
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(out.mutable_data_ptr()));
+  return out;
+}
+
+}  // namespace
+
+Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
+                    const Tensor& q_block_sizes, const std::optional<Tensor>& kv_block_sizes,
+                    const std::optional<Tensor>& q_block_offsets,
+                    const std::optional<Tensor>& kv_block_offsets) {
+  const Device device = device_of(q2k_block_index);
+  check_integers("q2k_block_index", q2k_block_index, device);
+  check_integers("q2k_block_nums", q2k_block_nums, device);
+  check_integers("q_block_sizes", q_block_sizes, device);
+  const std::pair<std::string_view, const std::optional<Tensor>&> optional_tensors[] = {
+      {"kv_block_sizes", kv_block_sizes},
+      {"q_block_offsets", q_block_offsets},
+      {"kv_block_offsets", kv_block_offsets}};
+  for (const auto& [name, tensor] : optional_tensors) {
+    if (tensor) {
+      check_integers(name, *tensor, device);
+    }
+  }
+  const PlanShape shape = shape_of_tensors(q2k_block_index, q2k_block_nums, q_block_sizes,
+                                           kv_block_sizes, q_block_offsets, kv_block_offsets);
+
+  const HostInts nums = to_host("q2k_block_nums", q2k_block_nums);
+  const HostInts index =
+      to_host("q2k_block_index", q2k_block_index, [&nums, &shape](std::int64_t position) {
+        return position % shape.max_list < nums.data[position / shape.max_list];
+      });
+  const auto optional_host = [](std::string_view name, const std::optional<Tensor>& tensor) {
+    return tensor ? to_host(name, *tensor) : HostInts{};
+  };
+  const HostInts q_sizes = to_host("q_block_sizes", q_block_sizes);
+  const HostInts q_offsets = optional_host("q_block_offsets", q_block_offsets);
+  const HostInts kv_sizes = optional_host("kv_block_sizes", kv_block_sizes);
+  const HostInts kv_offsets = optional_host("kv_block_offsets", kv_block_offsets);
+
+  LayoutView layout;
+  layout.batch = shape.batch;
+  layout.heads = shape.heads;
+  layout.q = {q_sizes.data, q_offsets.data, shape.q_blocks, shape.q_scope};
+  layout.kv = kv_block_sizes
+                  ? PartitionView{kv_sizes.data, kv_offsets.data, shape.kv_blocks, shape.kv_scope}
+                  : layout.q;
+  layout.q2k_block_index = index.data;
+  layout.q2k_block_nums = nums.data;
+  layout.max_list = shape.max_list;
+  throw_if_error(validate(layout));
+
+  Tensor blob = zero_bytes(forward_plan_bytes(shape));
+  plan::build_forward(
+      layout, plan::MutableForward::at(shape, static_cast<std::byte*>(blob.mutable_data_ptr())));
+  return torch::stable::to(blob, q2k_block_index.device());
+}
+
+Tensor plan_backward(const Tensor& forward, const Shape& shape) {
+  (void)plan_ref(forward, std::nullopt, shape);
+  const Tensor on_host = torch::stable::to(forward, kCpu);
+  const PlanRef ref = plan_ref(on_host, std::nullopt, shape);
+  throw_if_error(api::check_plan(ref, Device{}, /*needs_backward=*/false));
+  Tensor blob = zero_bytes(backward_plan_bytes(ref.shape));
+  plan::build_backward(
+      plan::ForwardView::at(ref.shape, ref.forward),
+      plan::MutableBackward::at(ref.shape, static_cast<std::byte*>(blob.mutable_data_ptr())));
+  return torch::stable::to(blob, forward.device());
+}
+
+std::vector<std::int64_t> plan_figures(const Tensor& forward, const std::optional<Tensor>& backward,
+                                       const Shape& shape) {
+  std::vector<std::int64_t> values;
+  for (const PlanFigure& figure :
+       kpage::plan_figures(host_plan_or_throw(forward, backward, shape).stats())) {
+    values.push_back(figure.value);
+  }
+  return values;
+}
+
+std::vector<std::string> plan_figure_names() {
+  std::vector<std::string> names;
+  for (const PlanFigure& figure : kpage::plan_figures({})) {
+    names.emplace_back(figure.name);
+  }
+  return names;
+}
+
+std::string plan_dump(const Tensor& forward, const std::optional<Tensor>& backward,
+                      const Shape& shape, std::int64_t batch_head) {
+  const std::int64_t most = shape_of(shape).batch * std::int64_t{shape_of(shape).heads};
+  if (batch_head >= most) {
+    throw_if_error(invalid_argument("batch_head", text("less than ", most), batch_head));
+  }
+  return host_plan_or_throw(forward, backward, shape).dump(static_cast<std::int32_t>(batch_head));
+}
+
+void plan_save(const Tensor& forward, const std::optional<Tensor>& backward, const Shape& shape,
+               const std::string& path) {
+  throw_if_error(host_plan_or_throw(forward, backward, shape).save(path));
+}
+
+std::tuple<Tensor, Tensor, Shape> plan_load(const std::string& path) {
+  const Result<Plan> plan = Plan::load(path);
+  throw_if_error(plan.status());
+  return {bytes_tensor(plan.value().forward()), bytes_tensor(plan.value().backward()),
+          list_of(plan.value().shape())};
+}
+
+}  // namespace kpage::bindings

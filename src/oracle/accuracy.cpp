@@ -1,6 +1,6 @@
 #include "oracle/accuracy.h"
 
-#include "oracle/problem.h"
+#include "oracle/blocks.h"
 
 namespace kpage::oracle {
 

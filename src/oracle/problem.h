@@ -11,22 +11,13 @@
 #include "kpage/layout.h"
 #include "kpage/status.h"
 
+#include "oracle/blocks.h"
 #include "oracle/oracle.h"
 
 namespace kpage::oracle {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Vector = Eigen::VectorXd;
-
-// Rows [first, first + count) of a head.
-struct RowRange {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-
-  [[nodiscard]] bool contains(std::int64_t row) const {
-    return row >= first && row < first + count;
-  }
-};
 
 // The layout is valid, and every row of it lies in the tensors, which are in host memory.
 [[nodiscard]] Status check(const Problem& problem);
@@ -36,19 +27,6 @@ struct RowRange {
 [[nodiscard]] double scale_of(const Problem& problem);
 // Which key/value head a query head reads.
 [[nodiscard]] std::int64_t kv_head_of(const Problem& problem, std::int64_t head);
-
-[[nodiscard]] RowRange q_block_rows(const LayoutView& layout, std::int64_t batch, std::int64_t head,
-                                    std::int64_t block);
-[[nodiscard]] RowRange kv_block_rows(const LayoutView& layout, std::int64_t batch,
-                                     std::int64_t head, std::int64_t block);
-// The key/value blocks that a query block attends to.
-[[nodiscard]] std::span<const std::int32_t> list_of(const LayoutView& layout, std::int64_t batch,
-                                                    std::int64_t head, std::int64_t block);
-// The block that holds a row; -1 where the row is padding.
-[[nodiscard]] std::int64_t q_block_at(const LayoutView& layout, std::int64_t batch,
-                                      std::int64_t head, std::int64_t row);
-[[nodiscard]] std::int64_t kv_block_at(const LayoutView& layout, std::int64_t batch,
-                                       std::int64_t head, std::int64_t row);
 
 // [rows, D]
 [[nodiscard]] Matrix read_rows(const TensorRef& tensor, std::int64_t batch, std::int64_t head,

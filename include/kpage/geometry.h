@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kpage/layout.h"
@@ -40,7 +41,7 @@ enum class Placement : std::int32_t {
   kBlk128,  // block b at row 128 * b
   kTile,    // tile i at row i * tile volume, as systems that pad every tile to its volume have it
   kDense,   // tiles end to end, without padding
-  kRaster,  // tokens stay where they are; every block's tokens must be contiguous there
+  kRaster,  // tokens stay where they are; every tile's tokens must be contiguous there
 };
 
 // A sequence cut into tiles. Prefix chunks come first, then the cubes of the grid in raster order
@@ -61,7 +62,7 @@ struct Tiling {
   [[nodiscard]] std::int32_t count() const { return tiles.clusters; }
 };
 
-// Bad extents, more rows than kMaxRows, and blocks that are not contiguous (kRaster) are errors.
+// Bad extents, more rows than kMaxRows, and tiles that are not contiguous (kRaster) are errors.
 [[nodiscard]] Result<Tiling> make_tiling(const Sequence& sequence, Dims tile,
                                          Placement placement = Placement::kBlk128);
 
@@ -100,16 +101,29 @@ struct ClusterGraph {
 [[nodiscard]] Result<ClusterGraph> with_dense_segments(const Tiling& tiling, std::int32_t heads,
                                                        const ClusterGraph& video);
 
-// SVG1 at block level: every pair of blocks that the band or the sink touches.
+// The same graph `times` over, for heads that share a rule.
+[[nodiscard]] ClusterGraph repeat(const ClusterGraph& graph, std::int32_t times);
+
+// A sequence of `tokens` in chunks of `chunk` rows, the last one partial, and text after it in
+// chunks of its own. What the rules below take; with chunks of 64, lists are as fine as
+// SpargeAttn's.
+[[nodiscard]] Result<Tiling> linear_tiling(std::int32_t tokens, std::int32_t text_tokens = 0,
+                                           std::int32_t chunk = kBlockRows,
+                                           Placement placement = Placement::kBlk128);
+
+// SVG1 at block level: every pair of blocks that the band or the sink touches. (The system masks
+// single tokens at the band's edges; a block graph cannot.)
 struct Svg1Rule {
-  double density = 0.3;          // what the released scripts call sparsity
-  bool first_frame_sink = true;  // Wan; Hunyuan has none
-  bool band_up = true;           // round the band to 128 rows up (Wan) or down (Hunyuan)
+  double density = 0.3;  // what the released scripts call sparsity
+  bool first_frame_sink = true;
+  bool band_up = true;  // round the band to 128 rows up and include its end; or down, without it
 };
+inline constexpr Svg1Rule kSvg1Wan{0.3, true, true};
+inline constexpr Svg1Rule kSvg1Hunyuan{0.25, false, false};
 // Half width of the band, in tokens.
 [[nodiscard]] Result<std::int32_t> svg1_band(std::int32_t frames, std::int32_t frame_tokens,
                                              std::int32_t text_tokens, const Svg1Rule& rule);
-// The grid must be cut into chunks of 128 tokens in raster order: linear_tiling().
+// Rows: [tiles], for one head.
 [[nodiscard]] Result<ClusterGraph> svg1_graph(const Tiling& tiling, std::int32_t frames,
                                               const Svg1Rule& rule);
 // Temporal heads of SVG1: token `frame * frame_tokens + patch` moves to row `patch * frames +
@@ -117,18 +131,19 @@ struct Svg1Rule {
 [[nodiscard]] std::vector<std::int32_t> token_major_order(std::int32_t frames,
                                                           std::int32_t frame_tokens);
 
-// Radial attention: the window of a pair of frames halves as their distance doubles.
+// Radial attention: the window of a pair of frames halves as their distance doubles, down to a
+// block; from there on fewer pairs have one. A block pair counts where the windows fill it densely
+// enough.
 struct RadialRule {
   double decay = 0.2;
-  bool first_frame_sink = true;  // Wan; Hunyuan has none
+  bool first_frame_sink = true;
+  bool next_frame_whole = false;  // the window of neighbouring frames: all of the frame, or half
 };
+inline constexpr RadialRule kRadialWan{0.2, true, false};
+inline constexpr RadialRule kRadialHunyuan{0.95, false, true};
+// Rows: [tiles], for one head.
 [[nodiscard]] Result<ClusterGraph> radial_graph(const Tiling& tiling, std::int32_t frames,
                                                 const RadialRule& rule);
-
-// A sequence of `tokens` in chunks of `chunk` rows, the last one partial, and text after it in
-// chunks of its own.
-[[nodiscard]] Result<Tiling> linear_tiling(std::int32_t tokens, std::int32_t text_tokens = 0,
-                                           std::int32_t chunk = kBlockRows);
 
 // --- Synthetic graphs and layouts, the same for a seed on every machine -----------------------
 
@@ -169,6 +184,12 @@ inline constexpr std::array<RepresentativeCase, 5> kRepresentativeCases{
     {{184, 150}, {199, 90}, {213, 64}, {231, 128}, {245, 160}}};
 [[nodiscard]] Result<Layout> representative_layout(const RepresentativeCase& which,
                                                    std::uint64_t seed = 0);
+[[nodiscard]] std::vector<Layout> representative_layouts(std::uint64_t seed = 0);
+
+// The layouts that benchmarks speak of, by name ("padded-5s", "vsa-444-720p", ...). STA has its own
+// windows, SSTA windows and random lists, all others random lists.
+[[nodiscard]] std::vector<std::string_view> layout_names();
+[[nodiscard]] Result<Layout> named_layout(std::string_view name, std::uint64_t seed = 0);
 
 // --- Occupancy --------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+struct CUstream_st;  // what a cudaStream_t points to
+
 namespace kpage {
 
 enum class DType : std::int32_t { kBFloat16, kFloat16, kFloat32, kFloat64 };
@@ -36,7 +38,7 @@ struct RowsRef {
 };
 
 // A cudaStream_t without its header: null is the default stream.
-using Stream = struct CUstream_st*;
+using Stream = ::CUstream_st*;
 
 [[nodiscard]] constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {

@@ -58,9 +58,11 @@ struct RingPosition {
   std::int32_t stage = 0;
   std::uint32_t parity = 0;
 
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
+  // By at most kStages.
+  __device__ __forceinline__ void advance(std::int32_t stages = 1) {
+    stage += stages;
+    if (stage >= kStages) {
+      stage -= kStages;
       parity ^= 1;
     }
   }

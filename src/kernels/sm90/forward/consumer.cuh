@@ -1,0 +1,294 @@
+// The warpgroups that compute: scores, online softmax, output. They see tiles of 128 keys and, from
+// the first masked tile on, which of those count; where the keys came from is the producers'
+// affair.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/ptx/registers.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/sm90/forward/config.h"
+#include "kernels/sm90/forward/epilogue.cuh"
+#include "kernels/sm90/forward/scheduler.cuh"
+
+namespace kpage::kernels::sm90::forward_kernel {
+
+// One of the two consumer warpgroups. They take turns at issuing products, so that one's softmax
+// runs under the other's. A warpgroup waits for a stage in its turn only: on the Q64 route it does
+// not see every phase of every stage, and the turn tells that the other has seen the one before.
+template <class C>
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(typename C::Shared& shared, const Params& params,
+                                      std::uint32_t group)
+      : shared_(shared),
+        params_(params),
+        group_(group),
+        k_(ptx::Descriptor::of(shared.k[0], 0, C::Bytes::kGroup)),
+        v_(ptx::Descriptor::of(shared.v[0], C::Bytes::kSlab, C::Bytes::kGroup)) {}
+
+  __device__ __forceinline__ void run() {
+    if (group_ == 1) {
+      pass_turn();  // the other group issues first
+    }
+    for (std::uint32_t parity = 0;; parity ^= 1) {
+      const Item item = items_.next(shared_);
+      if (item.tiles == kNoItem) {
+        return;
+      }
+      ptx::wait(shared_.q_full, parity);
+      if (plan::takes_q64(item.q_rows)) {
+        run_q64(item);
+      } else {
+        run_q128(item);
+      }
+    }
+  }
+
+ private:
+  using Ring = ptx::RingPosition<C::kStages>;
+
+  __device__ __forceinline__ void run_q128(const Item& item) {
+    const std::int32_t first_row = static_cast<std::int32_t>(group_) * kGroupQRows;
+    load_q(first_row);
+    state_.reset();
+    if (item.tiles > 0) {
+      run_tiles<false>(item, 0);
+      release<false>(shared_.v_empty[v_ring_.stage]);
+      v_ring_.advance();
+    }
+    state_.reduce_sums();
+    store_rows<C>(params_, item, first_row, state_);
+  }
+
+  // Both groups hold the same queries; each takes every second tile, and the first merges.
+  __device__ __forceinline__ void run_q64(const Item& item) {
+    load_q(0);
+    state_.reset();
+    const auto first_tile = static_cast<std::int32_t>(group_);
+    const std::int32_t first_v_stage = v_ring_.stage;
+    if (item.tiles > first_tile) {
+      k_ring_.advance(first_tile);
+      v_ring_.advance(first_tile);
+      run_tiles<true>(item, first_tile);
+    } else {
+      k_ring_.advance(item.tiles);
+      v_ring_.advance(item.tiles);
+    }
+    state_.reduce_sums();
+    const bool merges = item.tiles > 1;
+    const std::int32_t last_of_second = (item.tiles - 2) | 1;
+    if (group_ == 1) {
+      if (merges) {
+        hand_over<C>(shared_, shared_.v[v_ring_.stage], state_);
+        v_ring_.advance(item.tiles - last_of_second);
+      }
+      if (item.tiles % 2 != 0) {
+        take_turn();  // the first group had one more
+        pass_turn();
+      }
+      return;
+    }
+    if (item.tiles > 0) {
+      release<true>(shared_.v_empty[v_ring_.stage]);
+      v_ring_.advance(2 - item.tiles % 2);
+    }
+    if (merges) {
+      const std::int32_t stage = (first_v_stage + last_of_second) % C::kStages;
+      take_over<C>(shared_, shared_.v[stage], params_.scale_log2, state_);
+      __syncwarp();
+      release<true>(shared_.v_empty[stage]);
+    }
+    store_rows<C>(params_, item, 0, state_);
+  }
+
+  // The tiles of an item that this group takes, from `tile` on. Leaves the stage of the last V tile
+  // to be released.
+  template <bool kQ64>
+  __device__ __forceinline__ void run_tiles(const Item& item, std::int32_t tile) {
+    constexpr std::int32_t kStep = kQ64 ? kConsumers : 1;
+    const std::int32_t first_masked = plan::first_masked_tile(item.walk);
+    const auto* masks = reinterpret_cast<const uint4*>(params_.plan.walk_masks(item.number));
+    const auto stages = [&] { return min_of(kStep, item.tiles - tile); };
+
+    take_turn();
+    ptx::wait(shared_.k_full[k_ring_.stage], k_ring_.parity);
+    ptx::wgmma_fence();
+    issue_scores();
+    pass_turn();
+    ptx::wgmma_wait<0>();
+    release<kQ64>(shared_.k_empty[k_ring_.stage]);
+    k_ring_.advance(stages());
+    if (tile >= first_masked) {
+      mask(__ldg(masks + tile - first_masked));
+    }
+    float decay[2];
+    softmax(decay);
+    pack_probabilities();
+    tile += kStep;
+    const std::int32_t full = min_of(first_masked, item.tiles);
+    for (; tile < full; tile += kStep) {
+      step<kQ64, false>(nullptr, stages());
+    }
+    for (; tile < item.tiles; tile += kStep) {
+      step<kQ64, true>(masks + tile - first_masked, stages());
+    }
+    ptx::wait(shared_.v_full[v_ring_.stage], v_ring_.parity);
+    ptx::wgmma_fence();
+    issue_output();
+    ptx::wgmma_wait<0>();
+  }
+
+  // One tile's scores, beside the output of the tile before it. The next tile of this group is
+  // `stages` further on in the ring.
+  template <bool kQ64, bool kMasked>
+  __device__ __forceinline__ void step(const uint4* masks, std::int32_t stages) {
+    uint4 tile_masks{};
+    if constexpr (kMasked) {
+      tile_masks = __ldg(masks);  // arrives while the products run
+    }
+    take_turn();
+    ptx::wait(shared_.k_full[k_ring_.stage], k_ring_.parity);
+    ptx::wgmma_fence();
+    issue_scores();
+    ptx::wait(shared_.v_full[v_ring_.stage], v_ring_.parity);
+    ptx::wgmma_fence();
+    issue_output();
+    pass_turn();
+    ptx::wgmma_wait<1>();
+    release<kQ64>(shared_.k_empty[k_ring_.stage]);
+    k_ring_.advance(stages);
+    if constexpr (kMasked) {
+      mask(tile_masks);
+    }
+    float decay[2];
+    softmax(decay);
+    ptx::wgmma_wait<0>();
+    release<kQ64>(shared_.v_empty[v_ring_.stage]);
+    v_ring_.advance(kQ64 ? kConsumers : 1);
+    pack_probabilities();
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kOutputs; ++i) {
+      state_.o[i] *= decay[i / 2 % 2];
+    }
+  }
+
+  __device__ __forceinline__ void take_turn() {
+    ptx::named_sync<kConsumerThreads>(kTurnBarrier + group_);
+  }
+  __device__ __forceinline__ void pass_turn() {
+    ptx::named_arrive<kConsumerThreads>(kTurnBarrier + (group_ ^ 1));
+  }
+
+  // One lane a warp, after its own products have read the stage. On the Q64 route a stage has one
+  // reader, who counts for both.
+  template <bool kQ64>
+  __device__ __forceinline__ void release(ptx::Barrier& empty) {
+    if (threadIdx.x % kWarpThreads == 0) {
+      ptx::arrive(empty, kQ64 ? kConsumers : 1);
+    }
+  }
+
+  // Q into registers, which frees its buffer for the next item at once.
+  __device__ __forceinline__ void load_q(std::int32_t first_row) {
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarpThreads);
+    const auto warp = static_cast<std::int32_t>(threadIdx.x % kGroupThreads / kWarpThreads);
+    const std::int32_t row = first_row + warp * 16 + lane % 16;
+    const std::byte* start =
+        shared_.q + row / kGroupRows * C::Bytes::kGroup + row % kGroupRows * (kSlabColumns * 2);
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kQFragments; ++i) {
+      const std::int32_t chunk = (i % 4 * 2 + lane / 16) ^ (row % kGroupRows);
+      std::uint32_t fragment[4];
+      ptx::load_matrices(fragment, start + i / 4 * C::Bytes::kSlab + chunk * 16);
+#pragma unroll
+      for (std::int32_t j = 0; j < 4; ++j) {
+        q_[i * 4 + j] = (fragment[j] & params_.q_keep) ^ params_.q_flip;
+      }
+    }
+    __syncwarp();
+    if (lane == 0) {
+      ptx::arrive(shared_.q_empty);
+    }
+  }
+
+  __device__ __forceinline__ void issue_scores() {
+    const ptx::Descriptor k = k_ + static_cast<std::uint32_t>(k_ring_.stage * C::kStageBytes);
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kQFragments; ++i) {
+      ptx::wgmma<typename C::Element>(
+          s_, q_ + i * 4, k + static_cast<std::uint32_t>(i / 4 * C::Bytes::kSlab + i % 4 * 32),
+          i != 0);
+    }
+    ptx::wgmma_commit();
+  }
+  __device__ __forceinline__ void issue_output() {
+    const ptx::Descriptor v = v_ + static_cast<std::uint32_t>(v_ring_.stage * C::kStageBytes);
+#pragma unroll
+    for (std::int32_t page = 0; page < plan::kTilePages; ++page) {
+      ptx::wgmma<typename C::Element, ptx::Major::kMnMajor>(
+          state_.o, p_ + page * 4, v + static_cast<std::uint32_t>(page * C::Bytes::kPage), true);
+    }
+    ptx::wgmma_commit();
+  }
+
+  // Keys that do not count get -inf, before any of them can become a row's maximum. Bit b of word w
+  // is key 32 * w + b.
+  __device__ __forceinline__ void mask(uint4 masks) {
+    const std::uint32_t words[plan::kMaskWordsPerTile] = {masks.x, masks.y, masks.z, masks.w};
+#pragma unroll
+    for (std::int32_t word = 0; word < plan::kMaskWordsPerTile; ++word) {
+      const std::uint32_t mine = words[word] >> (threadIdx.x % 4 * 2);
+#pragma unroll
+      for (std::int32_t i = 0; i < 16; ++i) {
+        const auto bit = 1u << (i / 4 * 8 + i % 2);
+        s_[word * 16 + i] = (mine & bit) != 0 ? s_[word * 16 + i] : -INFINITY;
+      }
+    }
+  }
+
+  // Scores become probabilities relative to the new maximum; `decay` is what older sums and outputs
+  // shrink by. Both are relative to the rounded product of maximum and scale, so that the rounding
+  // cancels.
+  __device__ __forceinline__ void softmax(float (&decay)[2]) {
+    float top[2] = {state_.max[0], state_.max[1]};
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kScores; ++i) {
+      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s_[i]);
+    }
+    float shift[2];
+#pragma unroll
+    for (std::int32_t h = 0; h < 2; ++h) {
+      top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
+      top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+      shift[h] = __fmul_rn(top[h], params_.scale_log2);
+      decay[h] = ptx::ex2(__fmul_rn(state_.max[h], params_.scale_log2) - shift[h]);
+      state_.max[h] = top[h];
+      state_.sum[h] *= decay[h];
+    }
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kScores; ++i) {
+      s_[i] = ptx::ex2(fmaf(s_[i], params_.scale_log2, -shift[i / 2 % 2]));
+      state_.sum[i / 2 % 2] += s_[i];
+    }
+  }
+  __device__ __forceinline__ void pack_probabilities() {
+#pragma unroll
+    for (std::int32_t i = 0; i < C::kScores / 2; ++i) {
+      p_[i] = ptx::pack<typename C::Element>(s_[2 * i], s_[2 * i + 1]);
+    }
+  }
+
+  typename C::Shared& shared_;
+  const Params& params_;
+  std::uint32_t group_;
+  ptx::Descriptor k_, v_;  // of stage 0
+  ItemReader items_;
+  Ring k_ring_, v_ring_;
+  RowState<C> state_;
+  float s_[C::kScores];
+  std::uint32_t p_[C::kScores / 2];
+  std::uint32_t q_[C::kQFragments * 4];
+};
+
+}  // namespace kpage::kernels::sm90::forward_kernel

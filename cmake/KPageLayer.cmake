@@ -31,7 +31,8 @@ function(kpage_add_layer name)
       set_source_files_properties(
         "${source}"
         PROPERTIES COMPILE_OPTIONS
-                   "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma"
+                   # g++ 12 warns of its own AVX-512 header.
+                   "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma;-Wno-maybe-uninitialized"
                    COMPILE_DEFINITIONS "Eigen=EigenAvx512")
     endif()
   endforeach()

@@ -4,9 +4,10 @@
 # files are found at the next build. A layer sees src/ and include/, and links only what it names.
 #
 # Files named *_avx2.cpp and *_avx512.cpp are compiled for that instruction set; callers choose one at
-# run time. Eigen is renamed in them, or the linker could keep their copy of an inline function for
-# code that must run on any CPU. For the same reason such files should call nothing else that is
-# inline and shared: plain pointers in, Eigen maps inside.
+# run time. They hold inner loops, so they are optimised in every build. Eigen is renamed in them, or
+# the linker could keep their copy of an inline function for code that must run on any CPU. For the
+# same reason such files should call nothing else that is inline and shared: plain pointers in, Eigen
+# maps inside.
 function(kpage_add_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL")
   set(target kpage_${name})
@@ -25,14 +26,14 @@ function(kpage_add_layer name)
 
   foreach(source IN LISTS sources)
     if(source MATCHES "_avx2\\.cpp$")
-      set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma"
+      set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mfma"
                                                          COMPILE_DEFINITIONS "Eigen=EigenAvx2")
     elseif(source MATCHES "_avx512\\.cpp$")
       set_source_files_properties(
         "${source}"
         PROPERTIES COMPILE_OPTIONS
                    # g++ 12 warns of its own AVX-512 header.
-                   "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma;-Wno-maybe-uninitialized"
+                   "-O3;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma;-Wno-maybe-uninitialized"
                    COMPILE_DEFINITIONS "Eigen=EigenAvx512")
     endif()
   endforeach()

@@ -35,7 +35,7 @@ const TileOps<float>& tile_ops<float>(Isa isa) {
 }
 template <>
 const TileOps<double>& tile_ops<double>(Isa isa) {
-  return choose(isa, kPortableOpsF64, kAvx2OpsF64, kAvx512OpsF64);
+  return choose(isa, kPortableOpsF64, kAvx2OpsF64, kAvx2OpsF64);
 }
 
 }  // namespace kpage::cpu

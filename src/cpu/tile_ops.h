@@ -79,12 +79,12 @@ const TileOps<float>& tile_ops<float>(Isa isa);
 template <>
 const TileOps<double>& tile_ops<double>(Isa isa);
 
-// Each defined in a file compiled for that instruction set.
+// Each defined in a file compiled for that instruction set. fp64 serves exactness, not speed: AVX-512
+// has no copy of it.
 extern const TileOps<float> kPortableOpsF32;
 extern const TileOps<double> kPortableOpsF64;
 extern const TileOps<float> kAvx2OpsF32;
 extern const TileOps<double> kAvx2OpsF64;
 extern const TileOps<float> kAvx512OpsF32;
-extern const TileOps<double> kAvx512OpsF64;
 
 }  // namespace kpage::cpu

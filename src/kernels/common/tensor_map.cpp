@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <string>
 
 #include <cuda_runtime_api.h>
 
 #include "base/hd.h"
+#include "base/message.h"
 #include "plan/format.h"
 
 namespace kpage::kernels {
@@ -24,10 +24,6 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
                             const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
                             CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                             CUtensorMapFloatOOBfill);
-
-Status invalid(const char* name, const std::string& what) {
-  return {ErrorCode::kInvalidArgument, std::string(name) + what};
-}
 
 // The driver's entry point, found through the runtime: nothing links libcuda.
 Status find_encoder(Encode& encode) {
@@ -74,8 +70,8 @@ Status encode_map(Encode encode, const TensorRef& tensor, const char* name,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    return {ErrorCode::kCuda, std::string(name) + ": the driver refused a tensor map, error " +
-                                  std::to_string(static_cast<int>(result))};
+    return {ErrorCode::kCuda,
+            text(name, ": the driver refused a tensor map, error ", static_cast<int>(result))};
   }
   return {};
 }
@@ -84,23 +80,21 @@ Status encode_map(Encode encode, const TensorRef& tensor, const char* name,
 
 Status check_pageable(const TensorRef& tensor, const char* name) {
   if (tensor.dtype != DType::kBFloat16 && tensor.dtype != DType::kFloat16) {
-    return {ErrorCode::kUnsupported, std::string(name) + " must be bf16 or fp16"};
+    return {ErrorCode::kUnsupported, text(name, ": expected bf16 or fp16")};
   }
   const auto& [batch, heads, rows, head_dim] = tensor.shape;
   if (head_dim <= 0 || head_dim % kSlabColumns != 0) {
-    return {ErrorCode::kUnsupported, std::string(name) +
-                                         ": head_dim must be a multiple of 64 here, got " +
-                                         std::to_string(head_dim)};
+    return {ErrorCode::kUnsupported,
+            text(name, ": expected a head_dim that is a multiple of 64, got ", head_dim)};
   }
   if (!has_elements(tensor)) {
     return {};
   }
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment != 0) {
-    return invalid(name, ": data must be aligned to 16 bytes");
+    return invalid_argument(name, "data aligned to 16 bytes", tensor.data);
   }
   if (tensor.stride[3] != 1) {
-    return invalid(name,
-                   ": the stride of head_dim must be 1, got " + std::to_string(tensor.stride[3]));
+    return invalid_argument(name, "a stride of head_dim of 1", tensor.stride[3]);
   }
   constexpr std::array<const char*, 3> kNames = {"batch", "heads", "rows"};
   constexpr std::array<std::int64_t, 3> kMultiples = {kSlabColumns, kSlabColumns,
@@ -108,20 +102,20 @@ Status check_pageable(const TensorRef& tensor, const char* name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     const std::int64_t stride = tensor.stride[i];
     if (tensor.shape[i] > 1 && (stride < 0 || stride % kMultiples[i] != 0)) {
-      return invalid(name, std::string(": the stride of ") + kNames[i] + " must be a multiple of " +
-                               std::to_string(kMultiples[i]) + " elements and not negative, got " +
-                               std::to_string(stride));
+      return invalid_argument(
+          name, text("a stride of ", kNames[i], " that is a multiple of ", kMultiples[i]), stride);
     }
   }
-  if (tensor.shape[2] > 1 && tensor.stride[2] == 0) {
-    return invalid(name, ": the stride of rows must not be 0");
+  if (rows > 1 && tensor.stride[2] == 0) {
+    return invalid_argument(name, "a stride of rows that is not 0", tensor.stride[2]);
   }
   const std::int64_t slabs = (batch > 1 ? (batch - 1) * tensor.stride[0] / kSlabColumns : 0) +
                              (heads > 1 ? (heads - 1) * tensor.stride[1] / kSlabColumns : 0) +
                              head_dim / kSlabColumns;
   if (slabs > std::numeric_limits<std::int32_t>::max() ||
       kGroupRows * pitch_bytes(tensor) >= kMaxStrideBytes) {
-    return invalid(name, ": its heads or rows lie further apart than tensor maps reach");
+    return invalid_argument(name, "strides that tensor maps reach",
+                            shape_text({tensor.stride[0], tensor.stride[1], tensor.stride[2]}));
   }
   return {};
 }
@@ -132,6 +126,9 @@ SlabStrides slab_strides(const TensorRef& tensor) {
 }
 
 Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps) {
+  if (Status status = check_pageable(tensor, name); !status.ok()) {
+    return status;
+  }
   if (!has_elements(tensor)) {
     maps = {};  // nothing will be loaded through them
     return {};

@@ -49,7 +49,8 @@ struct RowMaps {
 // of size 1 or 0 do not count. `name` is the argument that messages name.
 [[nodiscard]] Status check_pageable(const TensorRef& tensor, const char* name);
 [[nodiscard]] SlabStrides slab_strides(const TensorRef& tensor);
-// Fills maps in host memory; the kernel takes them by value (__grid_constant__).
+// Fills maps in host memory; the kernel takes them by value (__grid_constant__). The tensor is
+// checked first.
 [[nodiscard]] Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps);
 [[nodiscard]] Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps);
 

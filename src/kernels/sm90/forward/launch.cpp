@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/message.h"
+#include "kernels/common/check.h"
 #include "kernels/sm90/forward/instantiations/instantiations.h"
 #include "kernels/sm90/forward/params.h"
 
@@ -22,7 +23,6 @@ using forward_kernel::Params;
 
 constexpr std::int64_t kWorkspaceBytes = 128;  // one counter, in a line of its own
 constexpr int kComputeCapability = 9;          // 9.0; these instructions exist nowhere else
-constexpr std::int64_t kStoreElements = 8;     // O is stored 16 bytes at a time
 constexpr std::uint32_t kSignBits = 0x80008000;
 
 struct Kernel {
@@ -44,27 +44,21 @@ const Kernel* find_kernel(const ForwardArgs& args) {
   return found == kKernels.end() ? nullptr : &*found;
 }
 
-Status cuda_status(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) {
-    return {};
-  }
-  return {ErrorCode::kCuda, text(what, ": ", cudaGetErrorString(error))};
-}
-
 Status unsupported(std::string message) { return {ErrorCode::kUnsupported, std::move(message)}; }
 
 // O is written by ordinary stores, which ask less than tensor maps.
 Status check_output(const TensorRef& o) {
-  if (reinterpret_cast<std::uintptr_t>(o.data) % (kStoreElements * 2) != 0) {
-    return unsupported("o aligned to 16 bytes, not less");
+  constexpr std::int64_t kStoreBytes = 16;
+  constexpr std::int64_t kStoreElements = kStoreBytes / 2;
+  if (reinterpret_cast<std::uintptr_t>(o.data) % kStoreBytes != 0) {
+    return invalid_argument("o", "data aligned to 16 bytes", o.data);
   }
   if (o.stride[3] != 1) {
-    return unsupported(text("o whose stride of head_dim is 1, not ", o.stride[3]));
+    return invalid_argument("o", "a stride of head_dim of 1", o.stride[3]);
   }
   for (std::size_t i = 0; i < 3; ++i) {
     if (o.shape[i] > 1 && o.stride[i] % kStoreElements != 0) {
-      return unsupported(text("o whose strides are multiples of ", kStoreElements,
-                              " elements, not ", o.stride[i]));
+      return invalid_argument("o", "strides that are multiples of 8 elements", o.stride[i]);
     }
   }
   return {};
@@ -105,14 +99,7 @@ Status can_forward(const ForwardArgs& args) {
   if (major != kComputeCapability || minor != 0) {
     return unsupported(text("devices of compute capability 9.0, not ", major, ".", minor));
   }
-  for (const auto& [tensor, name] :
-       {std::pair{&args.q, "q"}, std::pair{&args.k, "k"}, std::pair{&args.v, "v"}}) {
-    status = check_pageable(*tensor, name);
-    if (!status.ok()) {
-      return status;
-    }
-  }
-  return check_output(args.o);
+  return {};
 }
 
 std::int64_t forward_workspace_bytes(const ForwardArgs& /*args*/) { return kWorkspaceBytes; }
@@ -126,7 +113,10 @@ Status forward(const ForwardArgs& args) {
     return {};
   }
   int ctas = 0;
-  Status status = device_figure(cudaDevAttrMultiProcessorCount, args.q.device.index, ctas);
+  Status status = check_output(args.o);
+  if (status.ok()) {
+    status = device_figure(cudaDevAttrMultiProcessorCount, args.q.device.index, ctas);
+  }
   if (!status.ok()) {
     return status;
   }

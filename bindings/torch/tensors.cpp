@@ -11,7 +11,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "api/checks.h"
-#include "api/plan_checks.h"
+#include "plan/validate.h"
 #include "base/message.h"
 
 namespace kpage::bindings {
@@ -165,7 +165,7 @@ Result<PlanShape> checked_shape(std::span<const std::int64_t> values) {
                            narrow[4],
                            static_cast<PartitionScope>(narrow[5]),
                            static_cast<PartitionScope>(narrow[6])};
-  if (Status status = api::check_plan_shape(shape); !status.ok()) {
+  if (Status status = plan::check_shape(shape); !status.ok()) {
     return status;
   }
   return shape;

@@ -102,6 +102,12 @@ class Plan {
   std::vector<std::byte> backward_;
 };
 
+// What a device builder found wrong with the values of its input, from a copy of the first bytes of
+// the forward blob (kForwardHeaderBytes suffice): argument, flat position, what was expected and
+// what came.
+inline constexpr std::int64_t kForwardHeaderBytes = 128;
+[[nodiscard]] Status plan_fault(const PlanShape& shape, std::span<const std::byte> forward);
+
 // The first difference of two plans, in words; empty where they are equal byte for byte.
 [[nodiscard]] std::string difference(const Plan& a, const Plan& b);
 

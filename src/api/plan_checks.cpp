@@ -6,49 +6,13 @@
 #include "api/checks.h"
 #include "base/message.h"
 #include "plan/format.h"
+#include "plan/validate.h"
 
 namespace kpage::api {
 namespace {
 
 // Of the structures in a blob. Kernels ask for more of what devices allocate anyway.
 constexpr std::uintptr_t kBlobAlignment = alignof(plan::ForwardHeader);
-
-// Far past any memory, and low enough that sizes in bytes stay within 64 bits.
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 48;
-
-std::string_view argument_name(plan::Argument argument) {
-  switch (argument) {
-    case plan::Argument::kNone:
-      return "";
-    case plan::Argument::kQBlockSizes:
-      return "q_block_sizes";
-    case plan::Argument::kQBlockOffsets:
-      return "q_block_offsets";
-    case plan::Argument::kKvBlockSizes:
-      return "kv_block_sizes";
-    case plan::Argument::kKvBlockOffsets:
-      return "kv_block_offsets";
-    case plan::Argument::kBlockNums:
-      return "q2k_block_nums";
-    case plan::Argument::kBlockIndex:
-      return "q2k_block_index";
-  }
-  return "an unknown argument";
-}
-
-std::string_view fault_text(plan::Fault fault) {
-  switch (fault) {
-    case plan::Fault::kNone:
-      return "no fault";
-    case plan::Fault::kOutOfRange:
-      return "a value in range";
-    case plan::Fault::kDuplicate:
-      return "ids without duplicates in a list";
-    case plan::Fault::kOverlap:
-      return "blocks that do not overlap";
-  }
-  return "an unknown fault";
-}
 
 template <class Header>
 Status check_header(std::string_view part, const Header& header, const PlanShape& shape,
@@ -79,33 +43,8 @@ std::int64_t end_row(const plan::ScopeInfo* infos, std::int64_t count) {
 
 }  // namespace
 
-Status check_plan_shape(const PlanShape& s) {
-  const auto known = [](PartitionScope scope) {
-    return scope == PartitionScope::kShared || scope == PartitionScope::kPerHead ||
-           scope == PartitionScope::kPerBatchHead;
-  };
-  const auto in = [](std::int32_t value, std::int32_t low, std::int32_t high) {
-    return low <= value && value <= high;
-  };
-  bool fits = s.batch >= 1 && s.heads >= 1 && in(s.q_blocks, 0, kMaxBlocks) &&
-              in(s.kv_blocks, 0, kMaxBlocks) && in(s.max_list, 0, kMaxBlocks) && known(s.q_scope) &&
-              known(s.kv_scope);
-  std::int64_t walks = 0;
-  std::int64_t entries = 0;
-  std::int64_t owners = 0;
-  fits = fits && !__builtin_mul_overflow(plan::batch_heads(s), s.q_blocks, &walks) &&
-         !__builtin_mul_overflow(walks, s.max_list, &entries) &&
-         !__builtin_mul_overflow(plan::batch_heads(s), s.kv_blocks, &owners) &&
-         std::max({walks, entries, owners}) <= kMostEntries;
-  if (!fits) {
-    return invalid_argument("plan", "the shape of a plan that was built",
-                            shape_text({s.batch, s.heads, s.q_blocks, s.kv_blocks, s.max_list}));
-  }
-  return {};
-}
-
 Status check_plan(const PlanRef& ref, const Device& device, bool needs_backward) {
-  if (Status status = check_plan_shape(ref.shape); !status.ok()) {
+  if (Status status = plan::check_shape(ref.shape); !status.ok()) {
     return status;
   }
   if (ref.forward == nullptr) {
@@ -133,10 +72,9 @@ Status check_plan(const PlanRef& ref, const Device& device, bool needs_backward)
       !status.ok()) {
     return status;
   }
-  if (forward.header->argument != plan::Argument::kNone) {
-    return invalid_argument(text(argument_name(forward.header->argument), " of the plan, element ",
-                                 forward.header->position),
-                            fault_text(forward.header->fault), forward.header->value);
+  if (Status status = plan_fault(ref.shape, {ref.forward, sizeof(plan::ForwardHeader)});
+      !status.ok()) {
+    return status;
   }
   if (!needs_backward) {
     return {};

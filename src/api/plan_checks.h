@@ -9,8 +9,6 @@
 
 namespace kpage::api {
 
-// That sizes computed from the shape can be trusted.
-[[nodiscard]] Status check_plan_shape(const PlanShape& shape);
 [[nodiscard]] Status check_plan(const PlanRef& ref, const Device& device, bool needs_backward);
 // That q and k reach to the last valid row of every block.
 [[nodiscard]] Status check_plan_rows(const PlanRef& ref, std::int64_t q_rows, std::int64_t kv_rows);

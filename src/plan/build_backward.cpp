@@ -200,22 +200,27 @@ class Builder {
     return at;
   }
 
-  // The groups of one owner: as many entries each as kGroupPages hold.
+  // The groups of one owner; one without entries for an owner whose blocks nobody selects.
   void split_owner(std::int32_t number) {
     const Owner& owner = plan_.owners[number];
     const Extent* q_blocks = forward_.q_blocks(owner.batch_head);
     const std::size_t first = items_.size();
-    items_.push_back({number, owner.entry_begin, 0, 0, 0, 0, {}});
-    for (std::int32_t i = 0; i < owner.entries; ++i) {
-      const std::uint32_t at = owner.entry_begin + static_cast<std::uint32_t>(i);
-      const std::int32_t pages = pages_of(q_blocks[entry_block(plan_.q_entries[at])].rows);
-      if (items_.back().pages + pages > kGroupPages) {
-        const std::int32_t group = items_.back().group + 1;
-        items_.push_back({number, at, 0, 0, group, 0, {}});
-      }
-      ++items_.back().entries;
-      items_.back().pages += pages;
-    }
+    std::int32_t done = 0;
+    do {
+      const std::uint32_t begin = owner.entry_begin + static_cast<std::uint32_t>(done);
+      const Group group = cut_group(owner.entries - done, [&](std::int32_t i) {
+        const std::uint32_t entry = plan_.q_entries[begin + static_cast<std::uint32_t>(i)];
+        return pages_of(q_blocks[entry_block(entry)].rows);
+      });
+      items_.push_back({number,
+                        begin,
+                        group.entries,
+                        group.pages,
+                        static_cast<std::int32_t>(items_.size() - first),
+                        0,
+                        {}});
+      done += group.entries;
+    } while (done < owner.entries);
     for (std::size_t i = first; i < items_.size(); ++i) {
       items_[i].groups = static_cast<std::int32_t>(items_.size() - first);
     }

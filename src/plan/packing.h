@@ -87,4 +87,24 @@ KPAGE_HD std::int32_t pack_window(const WindowBlock* blocks, std::int32_t count,
   return owner_count;
 }
 
+// The next group of a reverse walk (paper 3.3.2, G_g): as many of the `entries` that are left as
+// kGroupPages hold. `pages_at(i)` gives the Q pages of entry i of them.
+struct Group {
+  std::int32_t entries;
+  std::int32_t pages;
+};
+template <class PagesAt>
+KPAGE_HD Group cut_group(std::int32_t entries, const PagesAt& pages_at) {
+  Group group{0, 0};
+  while (group.entries < entries) {
+    const std::int32_t pages = pages_at(group.entries);
+    if (group.pages + pages > kGroupPages) {
+      break;
+    }
+    group.pages += pages;
+    ++group.entries;
+  }
+  return group;
+}
+
 }  // namespace kpage::plan

@@ -24,39 +24,13 @@ std::int64_t backward_plan_bytes(const PlanShape& shape) {
   return plan::backward_sections(shape).bytes;
 }
 
-namespace {
-
-// The counts and indices of the format are 32 bits wide.
-Status check_shape(const PlanShape& s) {
-  const bool sane =
-      s.batch > 0 && s.heads > 0 && s.q_blocks >= 0 && s.kv_blocks >= 0 && s.max_list >= 0 &&
-      s.q_blocks <= kMaxBlocks && s.kv_blocks <= kMaxBlocks &&
-      s.q_scope >= PartitionScope::kShared && s.q_scope <= PartitionScope::kPerBatchHead &&
-      s.kv_scope >= PartitionScope::kShared && s.kv_scope <= PartitionScope::kPerBatchHead;
-  const double heads = static_cast<double>(s.batch) * s.heads;
-  constexpr double kMost = 2147483647.0;
-  const bool fits = heads * s.q_blocks <= kMost && heads * s.kv_blocks <= kMost &&
-                    heads * s.q_blocks * s.max_list <= 2 * kMost;
-  if (!sane || !fits) {
-    return {ErrorCode::kInvalidArgument,
-            "plan: expected at least one head, at most 2^31 - 1 blocks on either side and at most "
-            "2^32 - 2 places in lists, over all heads; got B " +
-                std::to_string(s.batch) + ", H " + std::to_string(s.heads) + ", NQ " +
-                std::to_string(s.q_blocks) + ", NK " + std::to_string(s.kv_blocks) + ", Kmax " +
-                std::to_string(s.max_list)};
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<Plan> Plan::build(const LayoutView& layout) {
   if (Status status = kpage::validate(layout); !status.ok()) {
     return status;
   }
   Plan made;
   made.shape_ = plan_shape(layout);
-  if (Status status = check_shape(made.shape_); !status.ok()) {
+  if (Status status = plan::check_shape(made.shape_); !status.ok()) {
     return status;
   }
   made.forward_.resize(static_cast<std::size_t>(forward_plan_bytes(made.shape_)));
@@ -104,7 +78,7 @@ Status check_size(const char* part, std::size_t got, std::int64_t expected) {
 }  // namespace
 
 Status Plan::validate() const {
-  if (Status status = check_shape(shape_); !status.ok()) {
+  if (Status status = plan::check_shape(shape_); !status.ok()) {
     return status;
   }
   if (Status status = check_size("forward", forward_.size(), forward_plan_bytes(shape_));

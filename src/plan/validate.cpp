@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/message.h"
+
 namespace kpage::plan {
 namespace {
 
@@ -369,6 +371,33 @@ class BackwardCheck {
 };
 
 }  // namespace
+
+Status check_shape(const Shape& s) {
+  constexpr std::int64_t kMostBlocks = 0x7fffffff;
+  constexpr std::int64_t kMostPlaces = 0xfffffffe;
+  const auto known = [](PartitionScope scope) {
+    return scope >= PartitionScope::kShared && scope <= PartitionScope::kPerBatchHead;
+  };
+  const auto within = [](std::int32_t value, std::int32_t low, std::int32_t high) {
+    return low <= value && value <= high;
+  };
+  std::int64_t places = 0;
+  const bool fits = s.batch >= 1 && s.heads >= 1 && within(s.q_blocks, 0, kMaxBlocks) &&
+                    within(s.kv_blocks, 0, kMaxBlocks) && within(s.max_list, 0, kMaxBlocks) &&
+                    known(s.q_scope) && known(s.kv_scope) && batch_heads(s) <= kMostBlocks &&
+                    walk_count(s) <= kMostBlocks && owner_capacity(s) <= kMostBlocks &&
+                    !__builtin_mul_overflow(walk_count(s), s.max_list, &places) &&
+                    places <= kMostPlaces;
+  if (!fits) {
+    return invalid_argument(
+        "plan",
+        "at least one head, and over all heads at most 2^31 - 1 blocks of either side and "
+        "2^32 - 2 places in lists",
+        "batch, heads, q blocks, kv blocks, list length " +
+            shape_text({s.batch, s.heads, s.q_blocks, s.kv_blocks, s.max_list}));
+  }
+  return {};
+}
 
 Status validate_forward(const ForwardView& plan) {
   const ForwardHeader& header = *plan.header;

@@ -17,6 +17,7 @@ std::vector<PlanFigure> plan_figures(const PlanStats& s) {
       {"routed_pairs", s.routed_pairs},
       {"paged_tail_pairs", s.paged_tail_pairs},
       {"routed_tail_pairs", s.routed_tail_pairs},
+      {"paper_tail_pairs", s.paper_tail_pairs},
       {"q128_blocks", s.q128_blocks},
       {"q64_blocks", s.q64_blocks},
       {"q128_tiles", s.q128_tiles},

@@ -45,6 +45,7 @@ void count_walk(std::int64_t q_rows, const Walk& walk, std::int64_t kv_rows, Pla
   stats.routed_pairs += m * pages * kPageRows;
   stats.paged_tail_pairs += kBlockRows * tiles * kTileColumns;
   stats.routed_tail_pairs += m * round_up(tiles, step) * kTileColumns;
+  stats.paper_tail_pairs += m * round_up(tiles, 2 * step) * kTileColumns;
   std::int64_t& blocks = q64 ? stats.q64_blocks : stats.q128_blocks;
   std::int64_t& route_tiles = q64 ? stats.q64_tiles : stats.q128_tiles;
   std::int64_t& longest = q64 ? stats.q64_longest_walk : stats.q128_longest_walk;

@@ -197,6 +197,7 @@ TEST(Plan, AccountsForPairs) {
   EXPECT_EQ(stats.routed_pairs, 128 * 16 * (8 + 3) + 64 * 16 * 3);
   EXPECT_EQ(stats.paged_tail_pairs, 128 * 256 + 128 * 128);
   EXPECT_EQ(stats.routed_tail_pairs, 128 * 256 + 64 * 256);
+  EXPECT_EQ(stats.paper_tail_pairs, 128 * 256 + 64 * 512);
 }
 
 TEST(Plan, SurvivesAFile) {

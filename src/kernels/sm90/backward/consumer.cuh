@@ -1,0 +1,380 @@
+// The warpgroups that compute. Scores are transposed: a K/V page is the 16 rows of a warp and a
+// query page 16 columns, so that P^T and dS^T stay in registers as operands and a page pair that
+// the graph masks is the same for a whole warp.
+//
+// A tile, t, in the order in which its products start (docs/backward.md):
+//   dQ(t-1); P from S(t); dV += P^T dO; add dQ(t-1); dP(t); dS to shared memory; S(t+1); dK += dS^T
+//   Q
+// dQ of a tile thus runs under the exponentials of the next, and the two warpgroups, which need
+// each other's dS for it, need not be in step.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/bulk.cuh"
+#include "kernels/ptx/registers.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/sm90/backward/config.cuh"
+#include "kernels/sm90/backward/epilogue.cuh"
+#include "kernels/sm90/backward/params.h"
+
+namespace kpage::kernels::sm90::backward_kernel {
+
+// Warpgroup and warp numbers, and whatever else is the same for all lanes, pass through a shuffle,
+// so that the compiler keeps them and what derives from them in uniform registers.
+template <class T>
+__device__ __forceinline__ T uniform(T value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+
+template <class C, int kSlots>
+class Consumer {
+ public:
+  using Element = typename C::Element;
+  using Shared = typename C::SharedStorage;
+  using R = Route<kSlots>;
+
+  __device__ __forceinline__ Consumer(Shared& shared, const MainParams& params, int group)
+      : shared_(shared),
+        params_(params),
+        barriers_(shared.route[R::kShared ? 0 : 1]),
+        group_(group),
+        warp_(uniform(static_cast<int>(threadIdx.x) % kGroupThreads / kWarpThreads)),
+        lane_(static_cast<int>(threadIdx.x) % kWarpThreads) {
+    query_stage_ = R::kShared ? 0 : group;
+    gradient_stage_ = query_stage_;
+  }
+
+  // All owners of this route. `record` is the position in the ring of owner records.
+  __device__ __forceinline__ void run(RecordPosition<kOwnerRecords>& record) {
+    std::uint32_t parity = 0;
+    for (;;) {
+      ptx::wait(shared_.owner_record_full[record.slot()], record.parity());
+      const OwnerRecord& owner = shared_.owners[record.slot()];
+      const std::int32_t tiles = uniform(owner.tiles);
+      if (tiles != kNoMoreOwners) {
+        const std::int32_t valid = owner.valid[slot()];
+        partial_ = uniform(valid < plan::kPageRows);
+        left_ = valid - lane_ / 4;
+        ptx::wait(barriers_.owner_full, parity);
+        parity ^= 1;
+        walk(owner, tiles);
+      }
+      __syncwarp();
+      if (lane_ == 0) {
+        ptx::arrive(shared_.owner_record_empty[record.slot()]);
+      }
+      record.advance();
+      if (tiles == kNoMoreOwners) {
+        break;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kDsBytes = kOwnerRows * kTileRows * 2;  // of one buffer
+  static constexpr std::uint32_t kDsGroup = 1024;                        // eight rows of it
+
+  // The owner's page slot whose 16 rows this warp holds.
+  __device__ __forceinline__ int slot() const {
+    return R::kShared ? group_ * kGroupWarps + warp_ : warp_;
+  }
+
+  static __device__ __forceinline__ constexpr std::uint32_t address(std::size_t offset) {
+    return kSharedBase + static_cast<std::uint32_t>(offset);
+  }
+  // Operands of D columns, and of dS^T, at constant addresses.
+  static __device__ __forceinline__ constexpr ptx::Descriptor rows_at(std::size_t offset) {
+    return ptx::Descriptor::at(address(offset), C::kSlabBytes, C::kGroupBytes);
+  }
+  static __device__ __forceinline__ constexpr ptx::Descriptor ds_at(std::size_t offset) {
+    return ptx::Descriptor::at(address(offset), C::kSlabBytes, kDsGroup);
+  }
+  static __device__ __forceinline__ ptx::Descriptor query_rows(int stage) {
+    const ptx::Descriptor base = rows_at(offsetof(Shared, q));
+    if constexpr (!R::kShared) {
+      if (stage == 3) {
+        return rows_at(offsetof(Shared, k)) + C::kOwnerBytes / 2;
+      }
+    }
+    return base + static_cast<std::uint32_t>(stage) * C::kTileBytes;
+  }
+  static __device__ __forceinline__ ptx::Descriptor gradient_rows(int stage) {
+    const ptx::Descriptor base = rows_at(offsetof(Shared, d_o));
+    if constexpr (!R::kShared) {
+      if (stage == 3) {
+        return rows_at(offsetof(Shared, v)) + C::kOwnerBytes / 2;
+      }
+    }
+    return base + static_cast<std::uint32_t>(stage) * C::kTileBytes;
+  }
+  // The 64 rows of K or V that this warpgroup multiplies.
+  __device__ __forceinline__ ptx::Descriptor own_rows(std::size_t offset) const {
+    return rows_at(offset) +
+           (R::kShared ? static_cast<std::uint32_t>(group_) * (C::kOwnerBytes / 2) : 0u);
+  }
+
+  // X^T = A B^T over D, for S^T = K Q^T and dP^T = V dO^T: [64 K/V rows, 64 query rows].
+  __device__ __forceinline__ void multiply_rows(float (&x)[32], ptx::Descriptor a,
+                                                ptx::Descriptor b) const {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < C::kHeadDim / 16; ++k) {
+      const std::uint32_t at = static_cast<std::uint32_t>(k / 4 * C::kSlabBytes + k % 4 * 32);
+      ptx::wgmma<Element>(x, a + at, b + at, k > 0);
+    }
+    ptx::wgmma_commit();
+  }
+  // dV += P^T dO: [64 K/V rows, D], a query page a step.
+  __device__ __forceinline__ void add_dv(const std::uint32_t (&p)[16], ptx::Descriptor d_o) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTilePages; ++k) {
+      ptx::wgmma<Element, ptx::Major::kMnMajor>(
+          dv_, p + 4 * k, d_o + static_cast<std::uint32_t>(k * C::kPageBytes), true);
+    }
+    ptx::wgmma_commit();
+  }
+  // dK += dS^T Q, the same.
+  __device__ __forceinline__ void add_dk(ptx::Descriptor ds, ptx::Descriptor q) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTilePages; ++k) {
+      ptx::wgmma<Element, ptx::Major::kKMajor, ptx::Major::kMnMajor>(
+          dk_, ds + static_cast<std::uint32_t>(k * 32),
+          q + static_cast<std::uint32_t>(k * C::kPageBytes), true);
+    }
+    ptx::wgmma_commit();
+  }
+  // dQ = dS K: [64 query rows, half of D], a K/V page a step.
+  __device__ __forceinline__ void multiply_dq(ptx::Descriptor ds, ptx::Descriptor k_half) {
+    float(&dq)[C::kHalf / 2] = dq_accumulators();
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) {
+      ptx::wgmma<Element, ptx::Major::kMnMajor, ptx::Major::kMnMajor>(
+          dq, ds + static_cast<std::uint32_t>(k * 2 * kDsGroup),
+          k_half + static_cast<std::uint32_t>(k * C::kPageBytes), k > 0);
+    }
+    ptx::wgmma_commit();
+  }
+
+  static constexpr bool kDqInDp = C::kHalf / 2 == 32;
+  __device__ __forceinline__ float (&dq_accumulators())[C::kHalf / 2] {
+    if constexpr (kDqInDp) {
+      return dp_;
+    } else {
+      return dq_;
+    }
+  }
+
+  // Adds the dQ of this warp's query page, half of its columns, to the accumulator.
+  __device__ __forceinline__ void put_dq(std::int32_t page, int half) {
+    const float(&dq)[C::kHalf / 2] = dq_accumulators();
+    float* const staged = staging();
+    if (lane_ == 0) {
+      ptx::wait_bulk_reads();
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < C::kHalf / 8; ++i) {
+      *reinterpret_cast<float4*>(staged + (i * kWarpThreads + lane_) * 4) =
+          make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+    }
+    ptx::fence_shared_async();
+    __syncwarp();
+    if (lane_ == 0 && page != kNoPage) {
+      ptx::reduce_add(
+          params_.d_q + std::int64_t{page} * C::kPageGradients + half * C::kWarpGradients, staged,
+          C::kWarpGradients * sizeof(float));
+    }
+  }
+  __device__ __forceinline__ float* staging() const {
+    return shared_
+        .d_q[R::kShared ? warp_ * kConsumerGroups + group_ : group_ * kGroupWarps + warp_];
+  }
+
+  __device__ __forceinline__ void release_query(int stage) {
+    if (lane_ == 0) {
+      ptx::arrive(barriers_.query_empty[stage]);
+    }
+  }
+  static __device__ __forceinline__ int previous(int stage) {
+    return stage >= R::kStep ? stage - R::kStep : stage - R::kStep + R::kStages;
+  }
+  static __device__ __forceinline__ void advance(int& stage, std::uint32_t& parity) {
+    stage += R::kStep;
+    if (stage >= R::kStages) {
+      stage -= R::kStages;
+      parity ^= 1;
+    }
+  }
+
+  __device__ __forceinline__ void walk(const OwnerRecord& owner, std::int32_t tiles) {
+    const ptx::Descriptor k = own_rows(offsetof(Shared, k));
+    const ptx::Descriptor v = own_rows(offsetof(Shared, v));
+    // With eight slots a warpgroup computes one half of the columns of dQ, with four both.
+    const ptx::Descriptor k_half =
+        rows_at(offsetof(Shared, k)) +
+        (R::kShared ? static_cast<std::uint32_t>(group_) * kHalfBytes : 0u);
+    const ptx::Descriptor ds_own =
+        ds_at(offsetof(Shared, d_s)) + static_cast<std::uint32_t>(group_) * (kDsBytes / 2);
+    const ptx::Descriptor ds_all = R::kShared ? ds_at(offsetof(Shared, d_s)) : ds_own;
+
+    // Where this lane stores its rows of dS^T: a row of a matrix for each.
+    std::byte* const ds_row = shared_.d_s[0] + group_ * static_cast<int>(kDsBytes / 2) +
+                              (warp_ * 16 + (lane_ >> 3 & 1) * 8 + (lane_ & 7)) * 128;
+    const int ds_chunk = ((lane_ >> 4) ^ (lane_ & 7)) << 4;
+
+#pragma unroll
+    for (int i = 0; i < C::kHalf; ++i) {
+      dk_[i] = 0.0f;
+      dv_[i] = 0.0f;
+    }
+    ptx::wait(barriers_.query_full[query_stage_], query_parity_);
+    multiply_rows(s_, k, query_rows(query_stage_));
+    ptx::wgmma_wait<0>();
+
+    const auto previous_dq = [&](bool wait) {
+      if (R::kShared && wait) {
+        const std::uint32_t n = ds_count_ - 1;
+        ptx::wait(shared_.d_s_full[n & 1], n >> 1 & 1);
+      }
+      multiply_dq(ds_all + (ds_buffer_ ^ kDsBytes), k_half + (R::kShared ? 0u : kHalfBytes));
+    };
+
+    // At the top of a tile S is done and dK of the last tile is in flight. Of the last tile's dQ,
+    // owners of four slots have put out one half, others nothing.
+    std::int32_t page = kNoPage;
+    for (std::int32_t tile = R::kShared ? 0 : group_; tile < tiles; tile += R::kStep) {
+      const bool first = tile < R::kStep;
+      const int stage = query_stage_;
+      const auto& statistics = shared_.statistics[stage];
+      const int column = 2 * (lane_ & 3);
+
+      previous_dq(!first);  // the first: of whatever is there, and unused
+      const std::uint32_t pairs = uniform(shared_.info[stage].slots);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 lse = *reinterpret_cast<const float2*>(&statistics[n / 2][n % 2 * 8 + column]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          s_[4 * n + 2 * h] = ptx::ex2(fmaf(s_[4 * n + 2 * h], params_.scale_log2, lse.x));
+          s_[4 * n + 2 * h + 1] = ptx::ex2(fmaf(s_[4 * n + 2 * h + 1], params_.scale_log2, lse.y));
+        }
+      }
+      if (partial_ || pairs != kEveryPair) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          const bool pair = (pairs >> (i / 8 * 8 + slot()) & 1) != 0;
+          s_[i] = pair && left_ > i / 2 % 2 * 8 ? s_[i] : 0.0f;
+        }
+      }
+      std::uint32_t p[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        p[i] = ptx::pack<Element>(s_[2 * i], s_[2 * i + 1]);
+      }
+
+      const int gradient_stage = gradient_stage_;
+      ptx::wait(barriers_.gradient_full[gradient_stage], gradient_parity_);
+      advance(gradient_stage_, gradient_parity_);
+      add_dv(p, gradient_rows(gradient_stage));
+      ptx::wgmma_wait<1>();  // dQ and dK of the last tile are done, dV runs
+      if (!first) {
+        release_query(previous(stage));
+        put_dq(page, R::kShared ? group_ : 1);
+      }
+      page = shared_.info[stage].page[warp_];
+
+      multiply_rows(dp_, v, gradient_rows(gradient_stage));
+      ptx::wgmma_wait<0>();
+      if (lane_ == 0) {
+        ptx::arrive(barriers_.gradient_empty[gradient_stage]);
+      }
+#pragma unroll
+      for (int i = 0; i < kTilePages; ++i) {
+        std::uint32_t ds[4];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float2 delta =
+              *reinterpret_cast<const float2*>(&statistics[i][plan::kPageRows + j * 8 + column]);
+          const int n = 2 * i + j;
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            ds[2 * j + h] =
+                ptx::pack<Element>(s_[4 * n + 2 * h] * (dp_[4 * n + 2 * h] - delta.x),
+                                   s_[4 * n + 2 * h + 1] * (dp_[4 * n + 2 * h + 1] - delta.y));
+          }
+        }
+        ptx::store_matrices(ds_row + ds_buffer_ + (ds_chunk ^ i << 5), ds[0], ds[1], ds[2], ds[3]);
+      }
+      ptx::fence_shared_async();
+      if constexpr (R::kShared) {
+        __syncwarp();
+        if (lane_ == 0) {
+          ptx::arrive(shared_.d_s_full[ds_count_ & 1]);
+        }
+        ++ds_count_;
+      }
+      ptx::named_sync<kGroupThreads>(kGroupBarrier + static_cast<std::uint32_t>(group_));
+      if constexpr (!R::kShared) {
+        multiply_dq(ds_all + ds_buffer_, k_half);
+      }
+
+      advance(query_stage_, query_parity_);
+      if (tile + R::kStep < tiles) {
+        ptx::wait(barriers_.query_full[query_stage_], query_parity_);
+      }
+      // After the last tile: of whatever is there, and unused. A branch around the product would
+      // make the compiler serialise all products.
+      multiply_rows(s_, k, query_rows(query_stage_));
+      add_dk(ds_own + ds_buffer_, query_rows(stage));
+      if constexpr (!R::kShared) {
+        ptx::wgmma_wait<2>();
+        put_dq(page, 0);
+      }
+      ds_buffer_ ^= kDsBytes;
+      // Accumulators that ordinary code reads must be waited for in the iteration that issued their
+      // product (ptxas serialises products otherwise); those of dK need not.
+      ptx::wgmma_wait<1>();
+    }
+    previous_dq(true);
+    ptx::wgmma_wait<0>();
+    put_dq(page, R::kShared ? group_ : 1);
+    release_query(previous(query_stage_));
+    if (lane_ == 0) {
+      ptx::arrive(barriers_.owner_empty);
+      ptx::wait_bulk_reads();
+    }
+    __syncwarp();
+    Epilogue<C, kSlots>(shared_, params_).store(owner, dk_, dv_);
+  }
+
+  static constexpr std::uint32_t kHalfBytes =
+      C::kSlabs > 1 ? C::kSlabs / 2 * C::kSlabBytes : kSlabColumns / 2 * 2;
+  static constexpr std::uint32_t kEveryPair = 0xffffffffu;
+
+  Shared& shared_;
+  const MainParams& params_;
+  RouteBarriers& barriers_;
+  const int group_;
+  const int warp_;
+  const int lane_;
+  int query_stage_;
+  int gradient_stage_;
+  std::uint32_t query_parity_ = 0;
+  std::uint32_t gradient_parity_ = 0;
+  std::uint32_t ds_buffer_ = 0;  // byte offset of the buffer that is written next
+  std::uint32_t ds_count_ = 0;   // buffers written
+  std::int32_t left_ = 0;        // rows lane / 4 and lane / 4 + 8 are valid if above 0 and 8
+  bool partial_ = false;         // the warp's page has rows that are not
+  float dk_[C::kHalf];
+  float dv_[C::kHalf];
+  float s_[32];
+  float dp_[32];                          // and dQ, where it takes as many
+  float dq_[kDqInDp ? 1 : C::kHalf / 2];  // else dQ
+};
+
+}  // namespace kpage::kernels::sm90::backward_kernel

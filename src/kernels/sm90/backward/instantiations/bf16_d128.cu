@@ -1,0 +1,10 @@
+#include "kernels/sm90/backward/instantiations/instantiations.h"
+#include "kernels/sm90/backward/launch.cuh"
+
+namespace kpage::kernels::sm90::backward_kernel {
+
+cudaError_t launch_bf16_d128(const Params& params, std::int32_t ctas, cudaStream_t stream) {
+  return launch<Config<__nv_bfloat16, 128>>(params, ctas, stream);
+}
+
+}  // namespace kpage::kernels::sm90::backward_kernel

@@ -1,0 +1,77 @@
+// What the backward kernels receive, by value.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/tensor_map.h"
+#include "plan/format.h"
+
+namespace kpage::kernels::sm90::backward_kernel {
+
+struct OperandMaps {
+  PageMaps pages;
+  RowMaps rows;
+};
+
+// [batch, heads, rows, D] of 16-bit elements, in any strides.
+struct RowTensor {
+  void* data;
+  std::int64_t batch, head, row;  // strides in elements
+};
+// [batch, heads, rows] of fp32.
+struct RowNumbers {
+  const float* data;
+  std::int64_t batch, head, row;
+};
+
+struct MainParams {
+  OperandMaps q, d_o, k, v;
+  SlabStrides q_slabs, d_o_slabs, k_slabs, v_slabs;
+  plan::ForwardView forward;
+  plan::BackwardView backward;
+  std::int32_t group;          // query heads to a K/V head
+  std::int32_t page_capacity;  // pages of a (batch, head) in the accumulator and the statistics
+  const float* statistics;     // [B * H * page_capacity, kPageStatistics]
+  float* d_q;                  // [B * H * page_capacity, kPageGradients]
+  std::uint32_t* ticket;       // counts the items that CTAs have taken
+  float scale_log2;            // of the scores, times log2(e)
+  float scale;
+  std::int64_t kv_rows;
+  RowTensor d_k, d_v;  // [B, Hkv, Sk, D]; where group is 1
+  float* d_k_sum;      // [B, Hkv, Sk, D] contiguous; where query heads share K and V
+  float* d_v_sum;
+};
+
+struct PreprocessParams {
+  RowTensor o, d_o;       // [B, H, Sq, D]
+  RowNumbers lse, d_lse;  // [B, H, Sq]; d_lse.data may be null
+  plan::ForwardView forward;
+  std::int64_t q_rows;
+  std::int32_t page_capacity;
+  float* statistics;
+  float* d_q;
+  std::uint32_t* ticket;
+};
+
+struct PostprocessParams {
+  plan::ForwardView forward;
+  std::int64_t q_rows, kv_rows;
+  std::int32_t group;
+  std::int32_t page_capacity;
+  bool multiplied;  // the main kernel ran, and wrote dK and dV of all blocks
+  const float* d_q;
+  float scale;
+  RowTensor d_q_out;   // [B, H, Sq, D]
+  RowTensor d_k, d_v;  // [B, Hkv, Sk, D]
+  const float* d_k_sum;
+  const float* d_v_sum;
+};
+
+// A whole backward.
+struct Params {
+  PreprocessParams preprocess;
+  MainParams main;
+  PostprocessParams postprocess;
+};
+
+}  // namespace kpage::kernels::sm90::backward_kernel

@@ -59,13 +59,14 @@ class Error {
   return 0;
 }
 
-// Short lists make for small gradients beside the terms that cancel in them.
+// Short lists make for small gradients beside the rounded terms that cancel in them.
 [[nodiscard]] constexpr double gradient_limit(DType dtype, std::int64_t shortest_list) {
+  const double short_lists = 1 + 8 / static_cast<double>(std::max<std::int64_t>(shortest_list, 1));
   switch (dtype) {
     case DType::kBFloat16:
-      return 3e-3 * (1 + 8 / static_cast<double>(std::max<std::int64_t>(shortest_list, 1)));
+      return 3e-3 * short_lists;
     case DType::kFloat16:
-      return 4e-4;
+      return 4e-4 * short_lists;
     case DType::kFloat32:
       return 1e-5;
     case DType::kFloat64:

@@ -1,0 +1,57 @@
+// Tensors in host memory with strides of any order, guarded by regions that no run may touch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kpage/types.h"
+
+#include "support/random.h"
+
+namespace kpage::test {
+
+// A tensor, and the buffer it is a slice of. `ref` points into `storage`, so that a copy of the
+// storage on another device serves with the same strides, `offset` bytes into it.
+struct HostTensor {
+  std::vector<std::byte> storage;
+  std::int64_t offset = 0;  // bytes
+  TensorRef ref;
+
+  HostTensor() = default;
+  HostTensor(HostTensor&&) = default;
+  HostTensor& operator=(HostTensor&&) = default;
+};
+struct HostRows {
+  std::vector<std::byte> storage;
+  std::int64_t offset = 0;
+  RowsRef ref;
+
+  HostRows() = default;
+  HostRows(HostRows&&) = default;
+  HostRows& operator=(HostRows&&) = default;
+};
+
+// BHSD, BSHD or another order of [batch, heads, rows], contiguous or a slice of a larger tensor;
+// the last element is the last of the storage, by chance. Strides and the first element are
+// multiples of `alignment` elements. The storage holds poison: NaN.
+[[nodiscard]] HostTensor random_tensor(Random& random, const std::array<std::int64_t, 4>& shape,
+                                       DType dtype, std::int64_t alignment);
+[[nodiscard]] HostRows random_rows(Random& random, const std::array<std::int64_t, 3>& shape);
+
+// Overwrites the whole storage, the tensor and its guards, with NaN.
+void poison(HostTensor& tensor);
+void poison(HostRows& rows);
+
+// [batch, heads, rows, head_dim] or [batch, heads, rows], contiguous, to and from a tensor.
+void write_values(HostTensor& tensor, const std::vector<double>& values);
+void write_values(HostRows& rows, const std::vector<double>& values);
+[[nodiscard]] std::vector<double> read_values(const HostTensor& tensor);
+[[nodiscard]] std::vector<double> read_values(const HostRows& rows);
+
+// Whether what lies around the tensor in its storage is as it was in `before`, bit by bit.
+[[nodiscard]] bool guards_untouched(const HostTensor& tensor, const std::vector<std::byte>& before);
+[[nodiscard]] bool guards_untouched(const HostRows& rows, const std::vector<std::byte>& before);
+
+}  // namespace kpage::test

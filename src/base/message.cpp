@@ -27,7 +27,7 @@ std::string element(std::string_view name, std::int64_t flat,
     --extent;
     const std::int64_t index = *extent > 0 ? flat % *extent : flat;
     flat = *extent > 0 ? flat / *extent : 0;
-    position = std::to_string(index) + (position.empty() ? "" : ", ") + position;
+    position.insert(0, text(index, position.empty() ? "" : ", "));
   }
   return std::string(name) + "[" + position + "]";
 }

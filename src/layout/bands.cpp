@@ -41,6 +41,11 @@ Result<Chunked> chunked(const Tiling& tiling, std::int32_t frames) {
     return invalid_argument("frames", text("a divisor of the ", grid.w, " tokens of the grid"),
                             frames);
   }
+  // The rules are made in a map of tiles by tiles.
+  constexpr std::int32_t kMostTiles = 1 << 15;
+  if (tiling.count() > kMostTiles) {
+    return invalid_argument("tiling", text("at most ", kMostTiles, " tiles"), tiling.count());
+  }
   return Chunked{grid.w, grid.w / frames, tiling.tile.w, tiling.cubes.w, tiling.count()};
 }
 

@@ -127,6 +127,7 @@ constexpr std::array kNamed = std::to_array<Named>({
 
 std::vector<std::string_view> layout_names() {
   std::vector<std::string_view> names;
+  names.reserve(kNamed.size());
   for (const Named& named : kNamed) {
     names.push_back(named.name);
   }
@@ -148,6 +149,7 @@ Result<Layout> named_layout(std::string_view name, std::uint64_t seed) {
 
 std::vector<Layout> representative_layouts(std::uint64_t seed) {
   std::vector<Layout> layouts;
+  layouts.reserve(kRepresentativeCases.size());
   for (const RepresentativeCase& which : kRepresentativeCases) {
     layouts.push_back(std::move(representative_layout(which, seed)).value());
   }

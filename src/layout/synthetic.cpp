@@ -38,6 +38,7 @@ Result<std::vector<WeightClass>> classes_of(std::int32_t columns, std::span<cons
     }
   }
   std::vector<WeightClass> classes;
+  classes.reserve(by_weight.size());
   for (auto& [weight, members] : by_weight) {
     classes.push_back({weight, std::move(members), 0});
   }
@@ -201,10 +202,9 @@ Result<Layout> representative_layout(const RepresentativeCase& which, std::uint6
   if (!tiling.ok()) {
     return tiling.status();
   }
-  std::vector<double> weights;
-  for (const std::int32_t rows : tiling.value().tiles.sizes) {
-    weights.push_back(std::pow(rows, -1.07));
-  }
+  std::vector<double> weights(tiling.value().tiles.sizes.size());
+  std::transform(tiling.value().tiles.sizes.begin(), tiling.value().tiles.sizes.end(),
+                 weights.begin(), [](std::int32_t rows) { return std::pow(rows, -1.07); });
   const Result<ClusterGraph> graph =
       random_top_k(std::int64_t{kHeads} * tiling.value().count(), tiling.value().count(),
                    which.keep, seed + static_cast<std::uint64_t>(which.frames), weights);

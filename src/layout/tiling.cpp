@@ -189,8 +189,10 @@ Result<Tiling> make_tiling(const Sequence& sequence, Dims tile, Placement placem
   tiling.tile = tile;
   const Dims& grid = sequence.grid;
   if (grid.volume() > 0) {
-    tiling.cubes = {ceil_div<std::int32_t>(grid.t, tile.t), ceil_div(grid.h, tile.h),
-                    ceil_div(grid.w, tile.w)};
+    const auto across = [](std::int64_t extent, std::int64_t of_tile) {
+      return static_cast<std::int32_t>(ceil_div(extent, of_tile));
+    };
+    tiling.cubes = {across(grid.t, tile.t), across(grid.h, tile.h), across(grid.w, tile.w)};
   }
   const std::int64_t before = chunks(sequence.prefix, tile.volume());
   const std::int64_t after = chunks(sequence.suffix, tile.volume());

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -195,6 +196,9 @@ TEST(Svg1, MalformedInputs) {
               HasSubstr("tiling: expected one that linear_tiling() makes"));
   EXPECT_EQ(svg1_graph(linear, 3, kSvg1Wan).status().message(),
             "frames: expected a divisor of the 1000 tokens of the grid, got 3");
+  EXPECT_EQ(
+      svg1_graph(std::move(linear_tiling(1 << 16, 0, 1)).value(), 1, kSvg1Wan).status().message(),
+      "tiling: expected at most 32768 tiles, got 65536");
   EXPECT_EQ(svg1_graph(linear, 4, {1.5, true, true}).status().message(),
             "rule.density: expected a number in [0, 1], got 1.5");
   EXPECT_EQ(svg1_band(4, 0, 0, kSvg1Wan).status().message(),

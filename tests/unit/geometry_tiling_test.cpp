@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -82,6 +83,12 @@ TEST(Tiling, LeavesTokensWhereTheyAre) {
   EXPECT_EQ(make_tiling({{}, {4, 5, 6}, {}}, {1, 3, 5}, Placement::kRaster).status().message(),
             "placement: expected another than raster: a tile has tokens apart, got tiles of 1x3x5 "
             "in 4x5x6");
+}
+
+TEST(Tiling, ReachesTheLastRow) {
+  EXPECT_EQ(make_tiling({{}, {1, 1, kMaxRows}, {1}}, {1, 1, kMaxRows}).status().message(),
+            "sequence: expected at most 2147483392 tokens, got 2147483393");
+  EXPECT_EQ(tiling_of({{}, {1, 1, 3}, {}}, {1, 1, kMaxRows}).cubes, (Dims{1, 1, 1}));
 }
 
 TEST(Tiling, OfNothing) {

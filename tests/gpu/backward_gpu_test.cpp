@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::int64_t kShards = 8;
 constexpr std::int64_t kLayouts = 504;
-constexpr std::int64_t kAlignment = 64;  // elements: of strides of heads
+constexpr Alignment kAlignment{8, 64};
 
 std::int64_t count_of(const char* variable, std::int64_t otherwise) {
   const char* text = std::getenv(variable);

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -15,8 +14,6 @@
 
 namespace kpage::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::optional<Plan> checked_plan(const LayoutView& layout) {
   Result<Plan> plan = Plan::build(layout);
@@ -65,8 +62,6 @@ struct Outputs {
 // Every element of a run's outputs, read back from whatever strides they had.
 struct Results {
   std::vector<double> o, lse, dq, dk, dv;
-
-  friend bool operator==(const Results&, const Results&) = default;
 };
 
 // Runs both passes. Everything that only a run can tell (errors, writes where none may be) is
@@ -223,6 +218,17 @@ void expect_lse(const std::vector<double>& got, const std::vector<double>& want)
   EXPECT_LE(worst, 1) << "LSE is " << got[at] << " instead of " << want[at] << ", row " << at;
 }
 
+void expect_results(const Results& got, const Reference& reference, DType dtype) {
+  const RowSets& rows = reference.rows;
+  expect_near("O", got.o, reference.forward.o, rows.q_valid, oracle::forward_limit(dtype));
+  expect_lse(got.lse, reference.forward.lse);
+  const oracle::Backward& want = reference.backward;
+  const double limit = oracle::gradient_limit(dtype, reference.shortest_list);
+  expect_gradient("dQ", got.dq, want.dq, rows.q_valid, limit);
+  expect_gradient("dK", got.dk, want.dk, rows.attended, limit);
+  expect_gradient("dV", got.dv, want.dv, rows.attended, limit);
+}
+
 void check_backend(const Case& c, const Reference& reference, const Plan& plan, Backend& backend) {
   SCOPED_TRACE(backend.name());
   Runner runner(c, reference, plan, backend);
@@ -231,19 +237,19 @@ void check_backend(const Case& c, const Reference& reference, const Plan& plan, 
     return;
   }
   const DType dtype = backend.dtype(reference.half);
-  const oracle::Forward& forward = reference.forward;
-  const oracle::Backward& backward = reference.backward;
-  const RowSets& rows = reference.rows;
-  expect_near("O", got->o, forward.o, rows.q_valid, oracle::forward_limit(dtype));
-  expect_lse(got->lse, forward.lse);
-  const double limit = oracle::gradient_limit(dtype, reference.shortest_list);
-  expect_gradient("dQ", got->dq, backward.dq, rows.q_valid, limit);
-  expect_gradient("dK", got->dk, backward.dk, rows.attended, limit);
-  expect_gradient("dV", got->dv, backward.dv, rows.attended, limit);
-
+  expect_results(*got, reference, dtype);
   const std::optional<Results> again = runner.run(Filler::kMixed, 2);
-  EXPECT_TRUE(again && *again == *got)
-      << "results depend on what padding holds, or on the number of threads";
+  if (!again) {
+    return;
+  }
+  EXPECT_TRUE(again->o == got->o && again->lse == got->lse)
+      << "outputs depend on what padding holds, or on the number of threads";
+  if (backend.deterministic()) {
+    EXPECT_TRUE(again->dq == got->dq && again->dk == got->dk && again->dv == got->dv)
+        << "gradients depend on what padding holds, or on the number of threads";
+  } else {
+    expect_results(*again, reference, dtype);
+  }
 }
 
 std::optional<std::int64_t> environment_number(const char* name) {

@@ -20,6 +20,7 @@ Status CpuBackend::forward(const ForwardRun& run) {
 
 Status CpuBackend::backward(const BackwardRun& run) {
   BackwardArgs args = host_args(run);
+  args.deterministic = true;
   args.cpu_policy = policy_;
   return attention_backward(args);
 }
@@ -53,7 +54,6 @@ BackwardArgs host_args(const BackwardRun& run) {
   args.dq = run.dq.ref;
   args.dk = run.dk.ref;
   args.dv = run.dv.ref;
-  args.deterministic = true;
   args.threads = run.threads;
   return args;
 }

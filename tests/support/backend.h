@@ -49,10 +49,10 @@ class Backend {
   [[nodiscard]] virtual std::string name() const = 0;
   // Of the tensors, for a case whose numbers have the precision of `half`.
   [[nodiscard]] virtual DType dtype(DType half) const = 0;
-  // Strides and addresses of tensors are multiples of this many elements.
-  [[nodiscard]] virtual std::int64_t alignment() const = 0;
+  [[nodiscard]] virtual Alignment alignment() const = 0;
+  // Whether gradients of two runs are the same bits. Outputs are, of every backend.
+  [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual Status forward(const ForwardRun& run) = 0;
-  // Gradients must be reproducible bit by bit.
   [[nodiscard]] virtual Status backward(const BackwardRun& run) = 0;
 };
 
@@ -62,7 +62,8 @@ class CpuBackend : public Backend {
 
   [[nodiscard]] std::string name() const override;
   [[nodiscard]] DType dtype(DType half) const override;
-  [[nodiscard]] std::int64_t alignment() const override { return 1; }
+  [[nodiscard]] Alignment alignment() const override { return {}; }
+  [[nodiscard]] bool deterministic() const override { return true; }
   [[nodiscard]] Status forward(const ForwardRun& run) override;
   [[nodiscard]] Status backward(const BackwardRun& run) override;
 

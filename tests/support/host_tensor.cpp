@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/elements.h"
+#include "base/hd.h"
 
 namespace kpage::test {
 namespace {
@@ -17,21 +18,22 @@ struct Strides {
 };
 
 Strides random_strides(Random& random, const std::array<std::int64_t, 3>& shape, std::int64_t row,
-                       std::int64_t alignment) {
+                       const Alignment& alignment) {
   using Order = std::array<std::size_t, 3>;  // innermost first
   const Order order = random.one_of<Order>({{2, 1, 0}, {1, 2, 0}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}});
   const bool slice = random.chance(0.5);
   const auto slack = [&](std::int64_t most) {
     return slice && random.chance(0.5) ? random.between(0, most) : 0;
   };
+  const std::array<std::int64_t, 3> multiples{alignment.heads, alignment.heads, alignment.rows};
   Strides out;
-  std::int64_t room = row + alignment * slack(3);
-  room = (room + alignment - 1) / alignment * alignment;
+  std::int64_t room = row + alignment.rows * slack(3);
   for (const std::size_t axis : order) {
+    room = round_up(room, multiples[axis]);
     out.stride[axis] = room;
     room *= std::max<std::int64_t>(shape[axis] + slack(2), 1);
   }
-  out.first = alignment * slack(16);
+  out.first = alignment.rows * slack(16);
   std::int64_t last = out.first + row;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     last += std::max<std::int64_t>(shape[axis] - 1, 0) * out.stride[axis];
@@ -76,7 +78,7 @@ bool same_around(const Host& host, const std::vector<std::byte>& before) {
 }  // namespace
 
 HostTensor random_tensor(Random& random, const std::array<std::int64_t, 4>& shape, DType dtype,
-                         std::int64_t alignment) {
+                         const Alignment& alignment) {
   const Strides s = random_strides(random, {shape[0], shape[1], shape[2]}, shape[3], alignment);
   HostTensor out;
   out.storage.resize(static_cast<std::size_t>(s.elements * size_of(dtype)));
@@ -91,7 +93,7 @@ HostTensor random_tensor(Random& random, const std::array<std::int64_t, 4>& shap
 }
 
 HostRows random_rows(Random& random, const std::array<std::int64_t, 3>& shape) {
-  const Strides s = random_strides(random, shape, 1, 1);
+  const Strides s = random_strides(random, shape, 1, {});
   HostRows out;
   out.storage.resize(static_cast<std::size_t>(s.elements) * sizeof(float));
   out.offset = s.first * std::int64_t{sizeof(float)};

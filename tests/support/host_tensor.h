@@ -33,11 +33,16 @@ struct HostRows {
   HostRows& operator=(HostRows&&) = default;
 };
 
+// What a backend asks of a tensor's strides, in elements.
+struct Alignment {
+  std::int64_t rows = 1;   // of the stride of rows and of the first element
+  std::int64_t heads = 1;  // of the strides of heads and batch elements: a multiple of `rows`
+};
+
 // BHSD, BSHD or another order of [batch, heads, rows], contiguous or a slice of a larger tensor;
-// the last element is the last of the storage, by chance. Strides and the first element are
-// multiples of `alignment` elements. The storage holds poison: NaN.
+// the last element is the last of the storage, by chance. The storage holds poison: NaN.
 [[nodiscard]] HostTensor random_tensor(Random& random, const std::array<std::int64_t, 4>& shape,
-                                       DType dtype, std::int64_t alignment);
+                                       DType dtype, const Alignment& alignment);
 [[nodiscard]] HostRows random_rows(Random& random, const std::array<std::int64_t, 3>& shape);
 
 // Overwrites the whole storage, the tensor and its guards, with NaN.

@@ -1,0 +1,23 @@
+// The body of the property tests of the CPU backend, on the GPU.
+#include <gtest/gtest.h>
+
+#include "gpu/cuda_backend.h"
+#include "support/attention_property.h"
+
+namespace kpage::test {
+namespace {
+
+constexpr std::int64_t kShards = 8;
+constexpr std::int64_t kLayouts = 504;
+
+class CudaAttention : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(CudaAttention, HoldsOnRandomLayouts) {
+  CudaBackend cuda;
+  check_shard(GetParam(), kShards, kLayouts, {&cuda});
+}
+
+INSTANTIATE_TEST_SUITE_P(Shard, CudaAttention, testing::Range<std::int64_t>(0, kShards));
+
+}  // namespace
+}  // namespace kpage::test

@@ -7,9 +7,10 @@
 #include <cstdint>
 
 #include "kpage/attention_args.h"
+#include "kpage/export.h"
 #include "kpage/status.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 [[nodiscard]] Status attention_forward(const ForwardArgs& args);
 [[nodiscard]] Status attention_backward(const BackwardArgs& args);

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "kpage/export.h"
 #include "kpage/plan.h"
 #include "kpage/types.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 // How the CPU backend computes. Device kernels have their own arithmetic.
 enum class CpuPolicy : std::int32_t {

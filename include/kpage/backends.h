@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "kpage/export.h"
 #include "kpage/types.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 struct BackendInfo {
   std::string name;  // "cpu", "sm90"

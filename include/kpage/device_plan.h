@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kpage/export.h"
 #include "kpage/layout.h"
 #include "kpage/plan.h"
 #include "kpage/status.h"
 #include "kpage/types.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 // Writes a forward blob of forward_plan_bytes(plan_shape(layout)), aligned to 128, from a layout of
 // device pointers. Values out of range and duplicate ids are dropped from the plan, so that it

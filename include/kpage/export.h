@@ -1,8 +1,9 @@
-// Marks what a shared KPage library shows; everything else in it is hidden.
+// Opens the library's namespace in a public header: `namespace KPAGE_EXPORT kpage {`. What is
+// declared in it can be seen from outside a shared library; everything else in one is hidden.
 #pragma once
 
 #if defined(__GNUC__)
-#define KPAGE_EXPORT __attribute__((visibility("default")))
+#define KPAGE_EXPORT [[gnu::visibility("default")]]
 #else
 #define KPAGE_EXPORT
 #endif

@@ -11,10 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kpage/export.h"
 #include "kpage/layout.h"
 #include "kpage/status.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 // Extents over time, height and width; tokens in raster order have width innermost.
 struct Dims {

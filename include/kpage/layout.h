@@ -6,9 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "kpage/export.h"
 #include "kpage/status.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 inline constexpr std::int32_t kBlockRows = 128;       // most valid rows a block may have
 inline constexpr std::int32_t kMaxBlocks = 1 << 24;   // blocks of a head, on either side

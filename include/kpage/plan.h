@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "kpage/export.h"
 #include "kpage/layout.h"
 #include "kpage/plan_shape.h"
 #include "kpage/status.h"
 #include "kpage/types.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 [[nodiscard]] PlanShape plan_shape(const LayoutView& layout);
 // Bytes of the two blobs of a plan: functions of the shape alone.

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "kpage/export.h"
 #include "kpage/plan.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 struct PlanFigure {
   const char* name;

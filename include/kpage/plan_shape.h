@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
+#include "kpage/export.h"
 #include "kpage/layout.h"
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 struct PlanShape {
   std::int32_t batch = 1;

@@ -6,7 +6,9 @@
 #include <utility>
 #include <variant>
 
-namespace kpage {
+#include "kpage/export.h"
+
+namespace KPAGE_EXPORT kpage {
 
 enum class ErrorCode : std::int32_t {
   kOk = 0,

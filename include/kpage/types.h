@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdint>
 
+#include "kpage/export.h"
+
 struct CUstream_st;  // what a cudaStream_t points to
 
-namespace kpage {
+namespace KPAGE_EXPORT kpage {
 
 enum class DType : std::int32_t { kBFloat16, kFloat16, kFloat32, kFloat64 };
 

@@ -1,7 +1,9 @@
 // The version of the library that is linked.
 #pragma once
 
-namespace kpage {
+#include "kpage/export.h"
+
+namespace KPAGE_EXPORT kpage {
 
 [[nodiscard]] const char* version();  // "major.minor.patch"
 

@@ -1,9 +1,10 @@
-// What a device builder found wrong with its input, in words.
+// What a device builder found wrong with its input, in the words of host validation.
 #include <cstring>
-#include <string>
 
 #include "kpage/plan.h"
 
+#include "base/message.h"
+#include "layout/faults.h"
 #include "plan/format.h"
 
 namespace kpage {
@@ -11,44 +12,32 @@ namespace {
 
 using namespace plan;
 
-const char* name_of(Argument argument) {
-  switch (argument) {
+Status in_words(const PlanShape& s, const ForwardHeader& found) {
+  const layout::SideShape q{layout::Side::kQ, s.q_scope, s.batch, s.heads, s.q_blocks};
+  const layout::SideShape kv{layout::Side::kKv, s.kv_scope, s.batch, s.heads, s.kv_blocks};
+  const layout::GraphShape graph{s.batch, s.heads, s.q_blocks, s.kv_blocks, s.max_list};
+  const layout::SideShape& side =
+      found.argument == Argument::kQBlockSizes || found.argument == Argument::kQBlockOffsets ? q
+                                                                                             : kv;
+  switch (found.argument) {
     case Argument::kNone:
       break;
     case Argument::kQBlockSizes:
-      return "q_block_sizes";
+    case Argument::kKvBlockSizes:
+      return layout::size_out_of_range(side, found.position, found.value);
     case Argument::kQBlockOffsets:
-      return "q_block_offsets";
-    case Argument::kKvBlockSizes:
-      return "kv_block_sizes";
     case Argument::kKvBlockOffsets:
-      return "kv_block_offsets";
+      return found.fault == Fault::kOverlap
+                 ? layout::blocks_overlap(side, found.position, found.value)
+                 : layout::offset_out_of_range(side, found.position, found.value);
     case Argument::kBlockNums:
-      return "q2k_block_nums";
+      return layout::count_out_of_range(graph, found.position, found.value);
     case Argument::kBlockIndex:
-      return "q2k_block_index";
+      return found.fault == Fault::kDuplicate
+                 ? layout::id_repeated(graph, found.position, found.value)
+                 : layout::id_out_of_range(graph, found.position, found.value);
   }
-  return "plan";
-}
-
-std::string expected(const PlanShape& shape, Argument argument, Fault fault) {
-  if (fault == Fault::kDuplicate) {
-    return "an id that stands once in its list";
-  }
-  if (fault == Fault::kOverlap) {
-    return "blocks that do not overlap";
-  }
-  switch (argument) {
-    case Argument::kQBlockSizes:
-    case Argument::kKvBlockSizes:
-      return "a size in [0, " + std::to_string(kBlockRows) + "]";
-    case Argument::kBlockNums:
-      return "a count in [0, " + std::to_string(shape.max_list) + "]";
-    case Argument::kBlockIndex:
-      return "an id in [0, " + std::to_string(shape.kv_blocks) + ")";
-    default:
-      return "an offset in [0, " + std::to_string(kMaxRows) + " - size]";
-  }
+  return {};
 }
 
 }  // namespace
@@ -56,21 +45,13 @@ std::string expected(const PlanShape& shape, Argument argument, Fault fault) {
 Status plan_fault(const PlanShape& shape, std::span<const std::byte> forward) {
   ForwardHeader header{};
   if (forward.size() < sizeof header) {
-    return {ErrorCode::kInvalidArgument, "plan: expected a header of " +
-                                             std::to_string(sizeof header) + " bytes, got " +
-                                             std::to_string(forward.size())};
+    return invalid_argument("plan", text("a header of ", sizeof header, " bytes"), forward.size());
   }
   std::memcpy(&header, forward.data(), sizeof header);
   if (header.magic != kForwardMagic || header.version != kPlanVersion || header.shape != shape) {
     return {ErrorCode::kInvalidArgument, "plan: expected the header of this plan's shape"};
   }
-  if (header.argument == Argument::kNone) {
-    return {};
-  }
-  return {ErrorCode::kInvalidArgument, std::string(name_of(header.argument)) + " at flat index " +
-                                           std::to_string(header.position) + ": expected " +
-                                           expected(shape, header.argument, header.fault) +
-                                           ", got " + std::to_string(header.value)};
+  return in_words(shape, header);
 }
 
 }  // namespace kpage

@@ -146,30 +146,31 @@ std::string fault_of(const Layout& layout) {
   return plan_fault(plan_shape(layout.view()), blobs.forward).message();
 }
 
+// In the words of kpage::validate().
 TEST(DevicePlan, TellsWhatIsWrong) {
   EXPECT_EQ(fault_of(small_layout()), "");
-  Layout bad = small_layout();
-  bad.q2k_block_index[4 * 3 - 2] = 4;
-  EXPECT_EQ(fault_of(bad), "q2k_block_index at flat index 10: expected an id in [0, 4), got 4");
-  bad = small_layout();
-  bad.q2k_block_index[1] = 0;
-  EXPECT_EQ(fault_of(bad),
-            "q2k_block_index at flat index 1: expected an id that stands once in its list, got 0");
-  bad = small_layout();
-  bad.q2k_block_nums[1] = 4;
-  EXPECT_EQ(fault_of(bad), "q2k_block_nums at flat index 1: expected a count in [0, 3], got 4");
-  bad = small_layout();
-  bad.q2k_block_nums[1] = -2147483647;
-  bad.q_sizes[3] = 129;
-  EXPECT_EQ(fault_of(bad), "q_block_sizes at flat index 3: expected a size in [0, 128], got 129");
-  bad = small_layout();
-  bad.q_offsets[3] = 191;
-  EXPECT_EQ(fault_of(bad),
-            "q_block_offsets at flat index 1: expected blocks that do not overlap, got 128");
-  bad = small_layout();
-  bad.q_offsets[0] = -1;
-  EXPECT_NE(fault_of(bad).find("q_block_offsets at flat index 0: expected an offset in [0, "),
-            std::string::npos);
+  const auto expect_same_words = [](const auto& spoil) {
+    Layout bad = small_layout();
+    spoil(bad);
+    const Status host = validate(bad.view());
+    EXPECT_FALSE(host.ok());
+    EXPECT_EQ(fault_of(bad), host.message());
+  };
+  expect_same_words([](Layout& l) { l.q2k_block_index[10] = 4; });
+  expect_same_words([](Layout& l) { l.q2k_block_index[0] = -1; });
+  expect_same_words([](Layout& l) { l.q2k_block_index[1] = 0; });
+  expect_same_words([](Layout& l) { l.q2k_block_nums[1] = 4; });
+  expect_same_words([](Layout& l) { l.q2k_block_nums[1] = -2147483647; });
+  expect_same_words([](Layout& l) { l.q_sizes[3] = 129; });
+  expect_same_words([](Layout& l) { l.q_sizes[2] = -1; });
+  expect_same_words([](Layout& l) { l.q_offsets[3] = 191; });
+  expect_same_words([](Layout& l) { l.q_offsets[0] = 2147483600; });
+  expect_same_words([](Layout& l) { l.q_offsets[0] = -1; });
+  expect_same_words([](Layout& l) {
+    l.q2k_block_index[10] = 4;
+    l.q2k_block_nums[1] = 4;
+    l.q_sizes[3] = 129;
+  });
 }
 
 }  // namespace

@@ -128,6 +128,18 @@ __device__ Extent read_block(const MutableForward& plan, const Side& side, std::
   return {rows > 0 ? static_cast<std::int32_t>(row) : 0, rows, 0, 0};
 }
 
+// Block `next` of a scope follows block b; none does where it is the number of blocks.
+__device__ void note_next(const MutableForward& plan, const Side& side, std::int64_t scope_begin,
+                          std::int32_t b, std::int32_t next, Extent* extents) {
+  const bool last = next == side.view.blocks;
+  extents[b].gap_end = last ? kToTheEnd : extents[next].row;
+  if (!last && extents[next].row >= extents[b].row &&
+      extents[next].row < extents[b].row + extents[b].rows) {
+    report(plan, side.view.offsets != nullptr ? side.offsets : side.sizes, Fault::kOverlap,
+           scope_begin + next);
+  }
+}
+
 // One CTA writes the extents of one scope.
 __device__ void write_scope(const MutableForward& plan, const Side& side, std::int64_t scope) {
   __shared__ std::int32_t first_row;
@@ -165,42 +177,33 @@ __device__ void write_scope(const MutableForward& plan, const Side& side, std::i
 
   // The next block in row order. Where rows ascend it is the next non-empty one.
   for (std::int32_t b = thread; b < count; b += kExtentThreads) {
-    const Extent e = extents[b];
-    if (e.rows == 0) {
+    if (extents[b].rows == 0) {
       continue;
     }
     std::int32_t next = b + 1;
     while (next < count && extents[next].rows == 0) {
       ++next;
     }
-    const bool last = next == count;
-    extents[b].gap_end = last ? kToTheEnd : extents[next].row;
-    if (!last && extents[next].row < e.row) {
+    if (next < count && extents[next].row < extents[b].row) {
       ascending = 0;
     }
+    note_next(plan, side, scope * count, b, next, extents);
   }
   __syncthreads();
-  for (std::int32_t b = thread; b < count; b += kExtentThreads) {
+  for (std::int32_t b = thread; b < count && ascending == 0; b += kExtentThreads) {
     const Extent e = extents[b];
     if (e.rows == 0) {
       continue;
     }
-    std::int32_t gap_end = e.gap_end;
-    if (ascending == 0) {
-      gap_end = kToTheEnd;
-      for (std::int32_t other = 0; other < count; ++other) {
-        const Extent o = extents[other];
-        const bool after = o.row > e.row || (o.row == e.row && other > b);
-        if (o.rows > 0 && after) {
-          gap_end = min(gap_end, o.row);
-        }
+    std::int32_t next = count;
+    for (std::int32_t other = 0; other < count; ++other) {
+      const Extent o = extents[other];
+      const bool after = o.row > e.row || (o.row == e.row && other > b);
+      if (o.rows > 0 && after && (next == count || o.row < extents[next].row)) {
+        next = other;
       }
-      extents[b].gap_end = gap_end;
     }
-    if (gap_end < e.row + e.rows) {
-      report(plan, side.view.offsets != nullptr ? side.offsets : side.sizes, Fault::kOverlap,
-             scope * count + b);
-    }
+    note_next(plan, side, scope * count, b, next, extents);
   }
   if (thread == 0) {
     side.infos[scope] = {first_row, end_row, pages, valid_rows};

@@ -1,6 +1,5 @@
 #include <array>
 
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/ops.h>
 
 #include "kpage/attention.h"
@@ -14,15 +13,6 @@ namespace {
 using torch::headeronly::ScalarType;
 
 Order order_of(bool bshd) { return bshd ? Order::kBshd : Order::kBhsd; }
-
-// The current device is the tensors' while this lives; nothing to do on the CPU.
-std::optional<torch::stable::accelerator::DeviceGuard> guard(const Tensor& tensor) {
-  if (!tensor.is_cuda()) {
-    return std::nullopt;
-  }
-  return std::optional<torch::stable::accelerator::DeviceGuard>(std::in_place,
-                                                                tensor.get_device_index());
-}
 
 Tensor contiguous_like(const Tensor& t) { return torch::stable::new_empty(t, t.sizes()); }
 

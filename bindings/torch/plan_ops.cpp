@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/device.h>
 #include <torch/csrc/stable/ops.h>
 
+#include "kpage/device_plan.h"
 #include "kpage/layout.h"
 #include "kpage/plan_figures.h"
 
@@ -25,17 +25,20 @@ using torch::headeronly::ScalarType;
 
 const torch::stable::Device kCpu(torch::headeronly::DeviceType::CPU);
 
-// An integer tensor's values in host memory, int32 and contiguous.
-struct HostInts {
+// An integer tensor's values where the tensor lies, int32 and contiguous.
+struct Ints {
   Tensor tensor;  // keeps the values of an int32 tensor alive
   std::vector<std::int32_t> narrowed;
   const std::int32_t* data = nullptr;
 };
 
 void check_integers(std::string_view name, const Tensor& t, const Device& device) {
-  if (t.scalar_type() != ScalarType::Int && t.scalar_type() != ScalarType::Long) {
-    throw_if_error(
-        invalid_argument(name, "int32 or int64", torch::headeronly::toString(t.scalar_type())));
+  const ScalarType type = t.scalar_type();
+  // Whether a narrower type can hold the values is for a device to say, and that would be waiting.
+  const bool may_be_wide = device.type == DeviceType::kCpu;
+  if (type != ScalarType::Int && !(may_be_wide && type == ScalarType::Long)) {
+    throw_if_error(invalid_argument(name, may_be_wide ? "int32 or int64" : "int32",
+                                    torch::headeronly::toString(type)));
   }
   if (device_of(t) != device) {
     throw_if_error(invalid_argument(
@@ -46,9 +49,9 @@ void check_integers(std::string_view name, const Tensor& t, const Device& device
 
 // Narrows the values for which `counts(position)` holds; the others may hold anything.
 template <class Counts>
-HostInts to_host(std::string_view name, const Tensor& tensor, const Counts& counts) {
-  HostInts out;
-  out.tensor = torch::stable::contiguous(torch::stable::to(tensor, kCpu));
+Ints narrow(std::string_view name, const Tensor& tensor, const Counts& counts) {
+  Ints out;
+  out.tensor = torch::stable::contiguous(tensor);
   if (out.tensor.scalar_type() == ScalarType::Int) {
     out.data = static_cast<const std::int32_t*>(out.tensor.const_data_ptr());
     return out;
@@ -66,8 +69,8 @@ HostInts to_host(std::string_view name, const Tensor& tensor, const Counts& coun
   out.data = out.narrowed.data();
   return out;
 }
-HostInts to_host(std::string_view name, const Tensor& tensor) {
-  return to_host(name, tensor, [](std::int64_t) { return true; });
+Ints narrow(std::string_view name, const Tensor& tensor) {
+  return narrow(name, tensor, [](std::int64_t) { return true; });
 }
 
 std::string sizes_text(const Tensor& t) {
@@ -184,6 +187,8 @@ Plan host_plan_or_throw(const Tensor& forward, const std::optional<Tensor>& back
   return std::move(plan).value();
 }
 
+std::byte* bytes_of(const Tensor& blob) { return static_cast<std::byte*>(blob.mutable_data_ptr()); }
+
 Tensor bytes_tensor(std::span<const std::byte> bytes) {
   Tensor out = zero_bytes(static_cast<std::int64_t>(bytes.size()));
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(out.mutable_data_ptr()));
@@ -196,6 +201,7 @@ Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
                     const Tensor& q_block_sizes, const std::optional<Tensor>& kv_block_sizes,
                     const std::optional<Tensor>& q_block_offsets,
                     const std::optional<Tensor>& kv_block_offsets) {
+  const auto device_guard = guard(q2k_block_index);
   const Device device = device_of(q2k_block_index);
   check_integers("q2k_block_index", q2k_block_index, device);
   check_integers("q2k_block_nums", q2k_block_nums, device);
@@ -212,18 +218,18 @@ Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
   const PlanShape shape = shape_of_tensors(q2k_block_index, q2k_block_nums, q_block_sizes,
                                            kv_block_sizes, q_block_offsets, kv_block_offsets);
 
-  const HostInts nums = to_host("q2k_block_nums", q2k_block_nums);
-  const HostInts index =
-      to_host("q2k_block_index", q2k_block_index, [&nums, &shape](std::int64_t position) {
+  const Ints nums = narrow("q2k_block_nums", q2k_block_nums);
+  const Ints index =
+      narrow("q2k_block_index", q2k_block_index, [&nums, &shape](std::int64_t position) {
         return position % shape.max_list < nums.data[position / shape.max_list];
       });
-  const auto optional_host = [](std::string_view name, const std::optional<Tensor>& tensor) {
-    return tensor ? to_host(name, *tensor) : HostInts{};
+  const auto optional_ints = [](std::string_view name, const std::optional<Tensor>& tensor) {
+    return tensor ? narrow(name, *tensor) : Ints{};
   };
-  const HostInts q_sizes = to_host("q_block_sizes", q_block_sizes);
-  const HostInts q_offsets = optional_host("q_block_offsets", q_block_offsets);
-  const HostInts kv_sizes = optional_host("kv_block_sizes", kv_block_sizes);
-  const HostInts kv_offsets = optional_host("kv_block_offsets", kv_block_offsets);
+  const Ints q_sizes = narrow("q_block_sizes", q_block_sizes);
+  const Ints q_offsets = optional_ints("q_block_offsets", q_block_offsets);
+  const Ints kv_sizes = optional_ints("kv_block_sizes", kv_block_sizes);
+  const Ints kv_offsets = optional_ints("kv_block_offsets", kv_block_offsets);
 
   LayoutView layout;
   layout.batch = shape.batch;
@@ -235,24 +241,33 @@ Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
   layout.q2k_block_index = index.data;
   layout.q2k_block_nums = nums.data;
   layout.max_list = shape.max_list;
+  if (device.type == DeviceType::kCuda) {
+    const Tensor blob = empty_bytes(q2k_block_index, forward_plan_bytes(shape));
+    throw_if_error(build_device_plan(layout, bytes_of(blob), current_stream(blob)));
+    return blob;
+  }
   throw_if_error(validate(layout));
-
-  Tensor blob = zero_bytes(forward_plan_bytes(shape));
-  plan::build_forward(
-      layout, plan::MutableForward::at(shape, static_cast<std::byte*>(blob.mutable_data_ptr())));
-  return torch::stable::to(blob, q2k_block_index.device());
+  const Tensor blob = zero_bytes(forward_plan_bytes(shape));
+  plan::build_forward(layout, plan::MutableForward::at(shape, bytes_of(blob)));
+  return blob;
 }
 
 Tensor plan_backward(const Tensor& forward, const Shape& shape) {
-  (void)plan_ref(forward, std::nullopt, shape);
-  const Tensor on_host = torch::stable::to(forward, kCpu);
-  const PlanRef ref = plan_ref(on_host, std::nullopt, shape);
-  throw_if_error(api::check_plan(ref, Device{}, /*needs_backward=*/false));
-  Tensor blob = zero_bytes(backward_plan_bytes(ref.shape));
-  plan::build_backward(
-      plan::ForwardView::at(ref.shape, ref.forward),
-      plan::MutableBackward::at(ref.shape, static_cast<std::byte*>(blob.mutable_data_ptr())));
-  return torch::stable::to(blob, forward.device());
+  const auto device_guard = guard(forward);
+  const PlanRef ref = plan_ref(forward, std::nullopt, shape);
+  throw_if_error(api::check_plan(ref, ref.device, /*needs_backward=*/false));
+  const std::int64_t bytes = backward_plan_bytes(ref.shape);
+  if (ref.device.type == DeviceType::kCuda) {
+    const Tensor blob = empty_bytes(forward, bytes);
+    const Tensor scratch = empty_bytes(forward, backward_plan_scratch_bytes(ref.shape));
+    throw_if_error(build_device_backward_plan(ref, bytes_of(blob), bytes_of(scratch),
+                                              scratch.numel(), current_stream(forward)));
+    return blob;
+  }
+  const Tensor blob = zero_bytes(bytes);
+  plan::build_backward(plan::ForwardView::at(ref.shape, ref.forward),
+                       plan::MutableBackward::at(ref.shape, bytes_of(blob)));
+  return blob;
 }
 
 std::vector<std::int64_t> plan_figures(const Tensor& forward, const std::optional<Tensor>& backward,

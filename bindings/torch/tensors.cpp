@@ -11,8 +11,8 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "api/checks.h"
-#include "plan/validate.h"
 #include "base/message.h"
+#include "plan/validate.h"
 
 namespace kpage::bindings {
 namespace {
@@ -124,6 +124,12 @@ Stream current_stream(const Tensor& tensor) {
     throw std::runtime_error("torch gave no current CUDA stream");
   }
   return static_cast<Stream>(stream);
+}
+
+std::optional<torch::stable::accelerator::DeviceGuard> guard(const Tensor& tensor) {
+  using torch::stable::accelerator::DeviceGuard;
+  return tensor.is_cuda() ? std::optional<DeviceGuard>(std::in_place, tensor.get_device_index())
+                          : std::nullopt;
 }
 
 TensorRef input(std::string_view name, const Tensor& tensor, Order order) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include "kpage/plan.h"
@@ -23,6 +24,9 @@ void throw_if_error(const Status& status);
 [[nodiscard]] Device device_of(const Tensor& tensor);
 // The stream that torch would launch on now; null on the CPU.
 [[nodiscard]] Stream current_stream(const Tensor& tensor);
+
+// The current device is the tensor's while this lives; none where it is on the CPU.
+[[nodiscard]] std::optional<torch::stable::accelerator::DeviceGuard> guard(const Tensor& tensor);
 
 // How a [batch, heads, rows, head_dim] tensor is laid out: with heads before rows or after.
 enum class Order { kBhsd, kBshd };

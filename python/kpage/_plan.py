@@ -200,6 +200,16 @@ def plan(
     )
 
 
-def _compile(index, nums, q_sizes, kv_sizes, q_offsets, kv_offsets):
-    forward = ops.plan_forward(index, nums, q_sizes, kv_sizes, q_offsets, kv_offsets)
+def _compile(*tensors):
+    index, _, q_sizes, kv_sizes, _, _ = tensors
+    forward = ops.plan_forward(*(_narrowed(t) for t in tensors))
     return forward, _library.shape_of_tensors(index, q_sizes, kv_sizes)
+
+
+def _narrowed(tensor):
+    """int32 on CUDA: values that it cannot hold become its extremes, which no argument may have. On
+    the CPU the op narrows, and reports them as they are."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda or tensor.dtype != torch.int64:
+        return tensor
+    limits = torch.iinfo(torch.int32)
+    return tensor.clamp(limits.min, limits.max).to(torch.int32)

@@ -8,6 +8,7 @@
 #include "cpu/cpu.h"
 
 #if KPAGE_HAS_CUDA
+#include "kernels/sm90/backward/launch.h"
 #include "kernels/sm90/forward/launch.h"
 #endif
 
@@ -32,12 +33,6 @@ std::int64_t no_workspace(const Args& /*args*/) {
   return 0;
 }
 
-#if KPAGE_HAS_CUDA
-Status forward_only(const BackwardArgs& /*args*/) {
-  return {ErrorCode::kUnsupported, "forward only"};
-}
-#endif
-
 std::vector<Backend> make_backends() {
   std::vector<Backend> made;
   made.push_back({{"cpu",
@@ -53,9 +48,10 @@ std::vector<Backend> make_backends() {
         DeviceType::kCuda,
         {DType::kBFloat16, DType::kFloat16},
         "64, 128",
-        /*deterministic=*/true},
+        /*deterministic=*/false},
        {kernels::sm90::can_forward, kernels::sm90::forward_workspace_bytes, kernels::sm90::forward},
-       {forward_only, no_workspace<BackwardArgs>, forward_only}});
+       {kernels::sm90::can_backward, kernels::sm90::backward_workspace_bytes,
+        kernels::sm90::backward}});
 #endif
   return made;
 }

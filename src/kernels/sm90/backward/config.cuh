@@ -86,7 +86,8 @@ struct TileRecord {
   // page outside the tensor.
   std::uint8_t rows[kTilePages];
   std::uint8_t whole[kTilePages];
-  std::uint32_t slots;  // a byte a page: the owner's slots that it attends to
+  std::uint8_t statistics[kTilePages];  // the same of their statistics, partial pages included
+  std::uint32_t slots;                  // a byte a page: the owner's slots that it attends to
 };
 inline constexpr std::int32_t kNoPage = -1;
 inline constexpr int kTileRecords = 4;

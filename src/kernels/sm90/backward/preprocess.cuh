@@ -80,14 +80,32 @@ __device__ __forceinline__ QueryPage query_page(const plan::ForwardView& forward
   return page;
 }
 
+// Of row `row` of a page. LSE of -inf has no keys: nothing attends from there.
+__device__ __forceinline__ void write_statistics(const PreprocessParams& params,
+                                                 const QueryPage& page, int row, float delta,
+                                                 float* statistics) {
+  float lse_log2 = -CUDART_INF_F;
+  if (row < page.valid) {
+    const float lse = number_of(params.lse, page.batch, page.head, page.row + row);
+    if (lse != -CUDART_INF_F) {
+      lse_log2 = -lse * CUDART_L2E_F;
+    }
+    if (params.d_lse.data != nullptr) {
+      delta -= number_of(params.d_lse, page.batch, page.head, page.row + row);
+    }
+  }
+  statistics[row] = lse_log2;
+  statistics[plan::kPageRows + row] = row < page.valid ? delta : 0.0f;
+}
+
 // delta = rowsum(O * dO) minus the gradient that comes through LSE: dS = P * (dP - delta).
 template <class C>
-__global__ __launch_bounds__(kBlockThreads) void preprocess_kernel(
+__global__ __launch_bounds__(kBlockThreads, 4) void preprocess_kernel(
     const __grid_constant__ PreprocessParams params) {
   using Element = typename C::Element;
   constexpr int kRowLanes = C::kHeadDim / kChunk;
   constexpr int kRows = kWarpThreads / kRowLanes;  // at a time
-  constexpr int kPasses = plan::kPageRows / kRows;
+  constexpr int kPasses = 4;                       // in flight together
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *params.ticket = 0;
   }
@@ -102,49 +120,38 @@ __global__ __launch_bounds__(kBlockThreads) void preprocess_kernel(
     return;
   }
 
-  uint4 o[kPasses];
-  uint4 d_o[kPasses];
-#pragma unroll
-  for (int i = 0; i < kPasses; ++i) {
-    const int row = i * kRows + lane / kRowLanes;
-    const int column = lane % kRowLanes * kChunk;
-    o[i] = {};
-    d_o[i] = {};
-    if (row < page.valid) {
-      o[i] = *reinterpret_cast<const uint4*>(
-          row_of<const Element>(params.o, page.batch, page.head, page.row + row) + column);
-      d_o[i] = *reinterpret_cast<const uint4*>(
-          row_of<const Element>(params.d_o, page.batch, page.head, page.row + row) + column);
-    }
-  }
   float4* const d_q = reinterpret_cast<float4*>(params.d_q + page.page * C::kPageGradients);
 #pragma unroll
   for (int i = 0; i < C::kPageGradients / 4 / kWarpThreads; ++i) {
     d_q[i * kWarpThreads + lane] = {};
   }
 
+  const Element* const o = row_of<const Element>(params.o, page.batch, page.head, page.row);
+  const Element* const d_o = row_of<const Element>(params.d_o, page.batch, page.head, page.row);
+  const int column = lane % kRowLanes * kChunk;
   float* const statistics = params.statistics + page.page * kPageStatistics;
 #pragma unroll
-  for (int i = 0; i < kPasses; ++i) {
-    float delta = dot<Element>(o[i], d_o[i]);
+  for (int first = 0; first < plan::kPageRows; first += kRows * kPasses) {
+    uint4 o_chunk[kPasses];
+    uint4 d_o_chunk[kPasses];
 #pragma unroll
-    for (int distance = kRowLanes / 2; distance > 0; distance /= 2) {
-      delta += __shfl_xor_sync(0xffffffffu, delta, distance);
+    for (int i = 0; i < kPasses; ++i) {
+      // Of rows that do not count, another's are loaded.
+      const int row = min_of(first + i * kRows + lane / kRowLanes, page.valid - 1);
+      o_chunk[i] = *reinterpret_cast<const uint4*>(o + row * params.o.row + column);
+      d_o_chunk[i] = *reinterpret_cast<const uint4*>(d_o + row * params.d_o.row + column);
     }
-    const int row = i * kRows + lane / kRowLanes;
-    if (lane % kRowLanes == 0) {
-      float lse_log2 = -CUDART_INF_F;
-      if (row < page.valid) {
-        const float lse = number_of(params.lse, page.batch, page.head, page.row + row);
-        if (lse != -CUDART_INF_F) {
-          lse_log2 = -lse * CUDART_L2E_F;
-        }
-        if (params.d_lse.data != nullptr) {
-          delta -= number_of(params.d_lse, page.batch, page.head, page.row + row);
-        }
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      float delta = dot<Element>(o_chunk[i], d_o_chunk[i]);
+#pragma unroll
+      for (int distance = kRowLanes / 2; distance > 0; distance /= 2) {
+        delta += __shfl_xor_sync(0xffffffffu, delta, distance);
       }
-      statistics[row] = lse_log2;
-      statistics[plan::kPageRows + row] = delta;
+      const int row = first + i * kRows + lane / kRowLanes;
+      if (lane % kRowLanes == 0) {
+        write_statistics(params, page, row, delta, statistics);
+      }
     }
   }
 }

@@ -125,10 +125,11 @@ class TileLoader {
     __syncwarp();
     if (lane_index() < kTilePages * kSlotLanes) {
       const int job = lane_index() % kSlotLanes;
-      if (kQueries && job == kSlotLanes - 1 && page != kNoPage) {
+      if (kQueries && job == kSlotLanes - 1 && record.statistics[slot] > 0) {
         ptx::load_bulk(shared_.statistics[stage][slot],
                        params_.statistics + std::int64_t{page} * kPageStatistics,
-                       kPageStatistics * sizeof(float), full);
+                       record.statistics[slot] * kPageStatistics * std::uint32_t{sizeof(float)},
+                       full);
       }
       std::byte* const to =
           kQueries ? query_stage<C>(shared_, stage) : gradient_stage<C>(shared_, stage);

@@ -13,7 +13,13 @@ namespace kpage::kernels::sm90::backward_kernel {
 
 inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
-__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarpThreads; }
+// Volatile, or what follows from it is computed once, before the loops, and takes registers that
+// producers do not have.
+__device__ __forceinline__ int lane_index() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
 
 // A row before the tensor: boxes there are filled with zeros, and nothing is read.
 inline constexpr std::int32_t kNowhere = -1024;
@@ -34,6 +40,15 @@ struct Slot {
   std::int32_t whole;  // see TileRecord
   bool used;
 };
+
+// Of the slots that count and have the same key, which follow each other: how many, in the first of
+// them; 0 in the others.
+template <int kSlots>
+__device__ __forceinline__ std::int32_t length_from(std::int32_t key, bool counts) {
+  const std::uint32_t same =
+      __match_any_sync(kAllLanes, key) & __ballot_sync(kAllLanes, counts) & ((1u << kSlots) - 1);
+  return __ffs(same) - 1 == lane_index() % kSlots ? __popc(same) : 0;
+}
 
 // What falls into slot `lane % kSlots` of the tile whose first page is number `first` of `total`:
 // the clip() of plan/format.h, turned round, since each lane asks for its slot and not for its run.
@@ -60,10 +75,7 @@ __device__ __forceinline__ Slot cut(const Runs& runs, std::int32_t first, std::i
     slot.rows = plan::kPageRows;
   }
   // Whole pages of one run are loaded together, and so are unused slots.
-  const std::uint32_t together = __match_any_sync(kAllLanes, slot.source) &
-                                 __ballot_sync(kAllLanes, slot.rows == plan::kPageRows) &
-                                 ((1u << kSlots) - 1);
-  slot.whole = __ffs(together) - 1 == own ? __popc(together) : 0;
+  slot.whole = length_from<kSlots>(slot.source, slot.rows == plan::kPageRows);
   return slot;
 }
 
@@ -222,13 +234,16 @@ class Scheduler {
       const std::int32_t source = slot.source % kWarpThreads;
       const std::int32_t slot_page = __shfl_sync(kAllLanes, page, source) + slot.in_run;
       const std::uint32_t slot_slots = __shfl_sync(kAllLanes, slots, source);
+      // Pages of rows past the end of the tensor, if a plan has any, may be more than there is room
+      // for.
+      const bool kept = slot.used && slot_page < first_page + params_.page_capacity;
+      const std::int32_t statistics = length_from<kTilePages>(slot.source, kept);
       ptx::wait(shared_.tile_record_empty[tile_at_.slot()], tile_at_.parity() ^ 1);
       if (lane_index() < kTilePages) {
         TileRecord& record = shared_.tiles[tile_at_.slot()];
         record.row[lane_index()] = slot.row;
-        // What a plan says of rows past the end of the tensor is ignored.
-        const bool kept = slot.used && slot_page < (owner.batch_head + 1) * params_.page_capacity;
         record.page[lane_index()] = kept ? slot_page : kNoPage;
+        record.statistics[lane_index()] = static_cast<std::uint8_t>(statistics);
         record.rows[lane_index()] = static_cast<std::uint8_t>(slot.rows);
         record.whole[lane_index()] = static_cast<std::uint8_t>(slot.whole);
         reinterpret_cast<std::uint8_t*>(&record.slots)[lane_index()] =

@@ -1,0 +1,155 @@
+#include "checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/elements.h"
+#include "failure.h"
+#include "oracle/accuracy.h"
+#include "oracle/oracle.h"
+#include "progress.h"
+
+namespace kpage::cli {
+namespace {
+
+// Valid rows of the heads of one side, drawn evenly over heads and then over rows.
+std::vector<oracle::Row> draw_rows(const PartitionView& side, const LayoutView& layout,
+                                   std::int64_t group, std::int64_t count, std::uint64_t seed) {
+  std::mt19937_64 bits(seed);
+  const auto below = [&](std::int64_t bound) {
+    return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(bound));
+  };
+  std::vector<oracle::Row> rows;
+  for (std::int64_t tries = 0; tries < 16 * count && std::ssize(rows) < count; ++tries) {
+    const std::int64_t batch = below(layout.batch);
+    const std::int64_t head = below(layout.heads);
+    const std::int64_t scope = side.scope == PartitionScope::kShared ? 0
+                               : side.scope == PartitionScope::kPerHead
+                                   ? head
+                                   : batch * layout.heads + head;
+    const std::int64_t block = below(side.blocks);
+    const std::int64_t at = scope * side.blocks + block;
+    if (side.sizes[at] == 0) {
+      continue;
+    }
+    const std::int64_t offset = side.offsets != nullptr ? side.offsets[at] : kBlockRows * block;
+    const oracle::Row row{batch, head / group, offset + below(side.sizes[at])};
+    if (std::find(rows.begin(), rows.end(), row) == rows.end()) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+oracle::Error compare(const TensorRef& got, const std::vector<oracle::Row>& rows,
+                      const std::vector<double>& want) {
+  const std::int64_t head_dim = got.shape[3];
+  oracle::Error error;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t start = row_start(got, rows[i].batch, rows[i].head, rows[i].row);
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+      error.add(read_element(got.data, got.dtype, start + d),
+                want[i * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)]);
+    }
+  }
+  return error;
+}
+
+CheckedError judged(const std::string& name, const oracle::Error& error, double limit,
+                    double least_cosine) {
+  CheckedError checked{name, error.relative_l2(), limit, error.cosine(), false};
+  checked.passed = checked.error <= limit && checked.cosine >= least_cosine;
+  return checked;
+}
+
+CheckedError judged_lse(RowValues& lse, const std::vector<oracle::Row>& rows,
+                        const std::vector<double>& want) {
+  const RowsRef got = lse.ref();
+  CheckedError checked{"lse", 0, oracle::lse_limit(0), 1, true};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double value =
+        static_cast<double>(got.data[row_start(got, rows[i].batch, rows[i].head, rows[i].row)]);
+    const double difference = value == want[i] ? 0.0 : std::abs(value - want[i]);
+    if (!(difference <= checked.error)) {  // NaN too
+      checked.error = difference;
+    }
+    checked.limit =
+        std::max(checked.limit, std::isfinite(want[i]) ? oracle::lse_limit(want[i]) : 0);
+    checked.passed = checked.passed && oracle::lse_error(value, want[i]) <= 1;
+  }
+  return checked;
+}
+
+}  // namespace
+
+bool CheckResult::passed() const {
+  return std::all_of(errors.begin(), errors.end(),
+                     [](const CheckedError& error) { return error.passed; });
+}
+
+CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inputs,
+                                 RunOutputs& outputs, std::int64_t rows, std::uint64_t seed,
+                                 const Console& console) {
+  oracle::Problem problem;
+  problem.layout = layout;
+  problem.q = inputs.q;
+  problem.k = inputs.k;
+  problem.v = inputs.v;
+  CheckResult result;
+  const auto progress = Progress::of_call(console, "oracle");
+  result.time_ms = time_of([&] {
+    std::optional<oracle::OutputGradients> gradients;
+    if (inputs.d_o) {
+      gradients.emplace();
+      gradients->d_o = *inputs.d_o;
+    }
+    const std::vector<oracle::Row> queries = draw_rows(layout.q, layout, 1, rows, seed);
+    const oracle::QueryRows query = value_of(oracle::query_rows(problem, queries, gradients));
+    result.query_rows = std::ssize(queries);
+    // Outputs are rounded to the dtype even where the arithmetic before was exact.
+    const DType dtype = inputs.q.dtype;
+    result.errors.push_back(
+        judged("o", compare(outputs.o.ref(), queries, query.o), oracle::forward_limit(dtype), 0));
+    result.errors.push_back(judged_lse(outputs.lse, queries, query.lse));
+    if (!gradients) {
+      return;
+    }
+    const double limit = oracle::gradient_limit(dtype, oracle::shortest_list(layout));
+    result.errors.push_back(
+        judged("dq", compare(outputs.dq.ref(), queries, query.dq), limit, oracle::kGradientCosine));
+    const std::int64_t group = inputs.q.shape[1] / inputs.k.shape[1];
+    const std::vector<oracle::Row> keys =
+        draw_rows(layout.kv, layout, group, std::max<std::int64_t>(1, rows / 8), seed + 1);
+    const oracle::KeyRows key = value_of(oracle::key_rows(problem, keys, *gradients));
+    result.key_rows = std::ssize(keys);
+    result.errors.push_back(
+        judged("dk", compare(outputs.dk.ref(), keys, key.dk), limit, oracle::kGradientCosine));
+    result.errors.push_back(
+        judged("dv", compare(outputs.dv.ref(), keys, key.dv), limit, oracle::kGradientCosine));
+  });
+  return result;
+}
+
+void add_errors(Page& page, const CheckResult& result) {
+  page.json["error"] = result.errors.empty() ? Json(nullptr) : Json(result.errors.front().error);
+  page.json["errors"] = Json::object();
+  page.section("Error against the fp64 oracle");
+  for (const CheckedError& error : result.errors) {
+    const bool is_lse = error.name == "lse";
+    std::string note = "limit " + scientific(error.limit);
+    if (error.name.starts_with("d")) {
+      note += ", cosine " + fixed(error.cosine, 7);
+    }
+    page.row(error.name + (is_lse ? ", absolute" : ", relative l2"), scientific(error.error),
+             note + (error.passed ? "" : "  EXCEEDED"));
+    page.json["errors"][error.name] = {
+        {"error", error.error}, {"limit", error.limit}, {"passed", error.passed}};
+  }
+  page.row("rows compared",
+           grouped(result.query_rows) + " query" +
+               (result.key_rows > 0 ? ", " + grouped(result.key_rows) + " key" : ""),
+           "in " + duration(result.time_ms));
+}
+
+}  // namespace kpage::cli

@@ -1,0 +1,24 @@
+// The subcommands. Each add_...() declares its flags below `app` and returns what runs it.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "console.h"
+
+namespace kpage::cli {
+
+struct Command {
+  const CLI::App* flags;
+  std::function<void(const Console&)> run;  // throws Failure
+};
+
+[[nodiscard]] Command add_info(CLI::App& app);
+[[nodiscard]] Command add_layout(CLI::App& app);
+[[nodiscard]] Command add_plan(CLI::App& app);
+[[nodiscard]] Command add_run(CLI::App& app);
+[[nodiscard]] Command add_verify(CLI::App& app);
+[[nodiscard]] Command add_bench(CLI::App& app);
+
+}  // namespace kpage::cli

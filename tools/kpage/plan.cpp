@@ -1,0 +1,137 @@
+// kpage plan: compiles a layout, shows the figures of the plan, and saves, loads, compares, dumps
+// or validates it.
+#include "kpage/plan.h"
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "commands.h"
+#include "failure.h"
+#include "layout_flags.h"
+#include "occupancy_page.h"
+#include "output_file.h"
+#include "page.h"
+#include "plan_page.h"
+#include "progress.h"
+
+namespace kpage::cli {
+namespace {
+
+struct Options {
+  LayoutFlags layout;
+  std::string load;
+  std::string save;
+  std::string compare;
+  bool backward = false;
+  bool dump = false;
+  bool validate = false;
+  std::int32_t head = -1;
+  bool json = false;
+};
+
+void plan(const Options& options, const Console& console) {
+  if (options.layout.given() != options.load.empty()) {
+    throw bad_input(options.load.empty()
+                        ? "expected a layout: a file of tensors, --layout, or --load of a plan"
+                        : "expected one of a layout and --load, got both");
+  }
+  OutputFiles outputs;
+  const std::string save = options.save.empty() ? "" : outputs.add("--save", options.save);
+  const std::optional<Plan> other =
+      options.compare.empty()
+          ? std::nullopt
+          : std::optional(value_of(Plan::load(options.compare), "--compare " + options.compare));
+
+  std::optional<Plan> built;
+  double build_ms = 0;
+  Page page;
+  if (options.load.empty()) {
+    const LayoutCase layout = options.layout.make(console);
+    page.title("Plan of " + layout.name);
+    add_occupancy(page, layout.layout);
+    const auto progress = Progress::of_call(console, "plan");
+    build_ms =
+        time_of([&] { built.emplace(value_of(Plan::build(layout.layout.view()), layout.source)); });
+  } else {
+    page.title("Plan of " + options.load);
+    built.emplace(value_of(Plan::load(options.load), "--load " + options.load));
+    add_occupancy(page, *built);
+  }
+  const std::int32_t walks_of = built->shape().batch * built->shape().heads;
+  if (options.head >= walks_of) {
+    throw bad_input("--head: expected a number below batch x heads = " + std::to_string(walks_of) +
+                    ", got " + std::to_string(options.head));
+  }
+  double backward_ms = 0;
+  if (options.backward && !built->has_backward()) {
+    const auto progress = Progress::of_call(console, "backward part");
+    backward_ms = time_of([&] { check(built->build_backward()); });
+  }
+
+  page.json["time_ms"] = build_ms + backward_ms;
+  add_plan_figures(page, built->stats());
+  page.section("Plan");
+  if (options.load.empty()) {
+    page.row("time", duration(build_ms),
+             options.backward ? "backward part " + duration(backward_ms) : "");
+  }
+  page.row("memory", bytes_text(static_cast<std::int64_t>(built->forward().size())),
+           built->has_backward()
+               ? "backward part " + bytes_text(static_cast<std::int64_t>(built->backward().size()))
+               : "");
+  page.json["plan_bytes"] = built->forward().size() + built->backward().size();
+  if (options.validate) {
+    const Status valid = built->validate();
+    if (!valid.ok()) {
+      throw run_failed("the plan breaks an invariant: " + valid.message());
+    }
+    page.row("invariants", "all hold");
+    page.json["valid"] = true;
+  }
+  std::string unequal;
+  if (other) {
+    unequal = difference(*built, *other);
+    page.row("compared with " + options.compare,
+             unequal.empty() ? "equal, byte for byte" : unequal);
+    page.json["difference"] = unequal;
+  }
+  if (options.dump && options.json) {
+    page.json["dump"] = built->dump(options.head);
+  }
+  if (!save.empty()) {
+    check(built->save(save), "--save " + options.save);
+  }
+  if (unequal.empty()) {
+    outputs.commit();
+  }
+  page.print(console, options.json);
+  if (options.dump && !options.json) {
+    console.out << '\n' << built->dump(options.head);
+  }
+  if (!unequal.empty()) {
+    throw run_failed("the plans differ: " + unequal);
+  }
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& app) {
+  CLI::App* flags = app.add_subcommand("plan", "Compile a layout to a plan, and inspect plans");
+  const auto options = std::make_shared<Options>();
+  options->layout.declare(*flags);
+  flags->add_option("--load", options->load, "Take a saved plan instead of a layout");
+  flags->add_option("--save", options->save, "Write the plan to this file");
+  flags->add_option("--compare", options->compare,
+                    "Compare with a saved plan; exit code 1 where they differ");
+  flags->add_flag("--backward", options->backward, "Compile the backward part too");
+  flags->add_flag("--validate", options->validate, "Check every invariant of the plan");
+  flags->add_flag("--dump", options->dump, "Print walks, masks, queues and owners");
+  flags->add_option("--head", options->head, "Dump this head alone: batch * heads + head")
+      ->check(CLI::NonNegativeNumber);
+  flags->add_flag("--json", options->json, "Print JSON");
+  return {flags, [options](const Console& console) { plan(*options, console); }};
+}
+
+}  // namespace kpage::cli

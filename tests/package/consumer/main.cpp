@@ -1,14 +1,14 @@
 // Plans a layout of two blocks, one of them ragged, and runs attention over it on the CPU. Queries
 // are zero, so each valid row's output is the mean of V and its LSE the log of the key count.
-#include <kpage/attention.h>
-#include <kpage/layout.h>
-#include <kpage/plan.h>
-
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
+
+#include <kpage/attention.h>
+#include <kpage/layout.h>
+#include <kpage/plan.h>
 
 namespace {
 

@@ -106,11 +106,13 @@ struct TileBody {
         row_max = row_max.max(p.col(j).array());
       }
     }
-    rescale = (rescale - row_max).exp();
+    rescale -= row_max;
+    exp(t.rescale, t.rows);
     row_sum *= rescale;
     for (std::int32_t j = 0; j < t.columns; ++j) {
       if (counts(t.masks, j)) {
-        p.col(j).array() = (p.col(j).array() - row_max).exp();
+        p.col(j).array() -= row_max;
+        exp(p.col(j).data(), t.rows);
         row_sum += p.col(j).array();
       } else {
         p.col(j).setZero();
@@ -142,7 +144,8 @@ struct TileBody {
         ds.col(j).setZero();
         continue;
       }
-      p.col(j).array() = (p.col(j).array() * t.scale - lse).exp();
+      p.col(j).array() = p.col(j).array() * t.scale - lse;
+      exp(p.col(j).data(), t.rows);
       ds.col(j).array() = p.col(j).array() * (ds.col(j).array() - delta);
       if (t.masked_pairs) {
         mask_pairs(t, j);
@@ -170,8 +173,32 @@ struct TileBody {
     return masks == nullptr || (masks[column / 32] >> (column % 32) & 1u) != 0;
   }
 
-  // To the dtype, by way of fp32. Subnormals become zero: products with them are slow, and Eigen's
-  // exp ends in one where it should vanish.
+  // In fp32, as the kernels do: 2^x by parts, and zero where that would be subnormal.
+  static void exp(Real* x, std::int32_t count) {
+    if constexpr (sizeof(Real) == sizeof(float)) {
+      for (std::int32_t i = 0; i < count; ++i) {
+        constexpr float kLog2E = 1.44269504f;
+        constexpr float kRounder = 12582912.f;  // 1.5 * 2^23: integers are the last bits of the sum
+        const float shifted = x[i] * kLog2E + kRounder;
+        const float f = x[i] * kLog2E - (shifted - kRounder);
+        float power = 1.535336188319500e-4f;  // of two, on [-1/2, 1/2] (Cephes' polynomial)
+        power = power * f + 1.339887440266574e-3f;
+        power = power * f + 9.618437357674640e-3f;
+        power = power * f + 5.550332471162809e-2f;
+        power = power * f + 2.402264791363012e-1f;
+        power = power * f + 6.931472028550421e-1f;
+        power = power * f + 1.f;
+        const std::uint32_t bits = float_bits(power) + (float_bits(shifted) << 23);
+        x[i] = float_of_bits(choose(x[i] < -87.f, 0, bits));
+      }
+    } else {
+      Eigen::Map<Column> values(x, count);
+      values = values.exp();
+    }
+  }
+
+  // To the dtype, by way of fp32. Subnormals of Real become zero: products with them are slow, and
+  // Eigen's exp ends in one where it should vanish.
   static void round(Real* values, std::int64_t count, DType dtype) {
     switch (dtype) {
       case DType::kBFloat16:
@@ -181,9 +208,16 @@ struct TileBody {
         }
         break;
       case DType::kFloat16:
-        for (std::int64_t i = 0; i < count; ++i) {
-          const auto value = static_cast<float>(flush(values[i]));
-          values[i] = static_cast<Real>(fp16_to_float(float_to_fp16(value)));
+        // There and back in one loop is too much for the vectoriser. Scores come in whole page
+        // pairs.
+        for (std::int64_t i = 0; i < count; i += kPage * kPage) {
+          std::uint16_t half[kPage * kPage];
+          for (std::int32_t j = 0; j < kPage * kPage; ++j) {
+            half[j] = float_to_fp16(static_cast<float>(values[i + j]));
+          }
+          for (std::int32_t j = 0; j < kPage * kPage; ++j) {
+            values[i + j] = static_cast<Real>(fp16_to_float(half[j]));
+          }
         }
         break;
       case DType::kFloat32:

@@ -46,7 +46,10 @@ class DeviceMemory {
 
 TensorRef contiguous(void* data, DType dtype, Device device,
                      const std::array<std::int64_t, 4>& shape) {
-  return {data, dtype, device, shape,
+  return {data,
+          dtype,
+          device,
+          shape,
           {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
 }
 
@@ -104,8 +107,8 @@ class Session {
     const std::int64_t kv_rows =
         layout_.shared_partition
             ? q_rows
-            : last_row(layout_.kv_sizes, offsets_or_default(layout_.kv_sizes, layout_.kv_offsets,
-                                                            layout_.kv_blocks));
+            : last_row(layout_.kv_sizes,
+                       offsets_or_default(layout_.kv_sizes, layout_.kv_offsets, layout_.kv_blocks));
     const Device device{DeviceType::kCuda, 0};
     const std::array<std::int64_t, 4> q_shape{layout_.batch, layout_.heads, q_rows,
                                               options.head_dim};
@@ -129,17 +132,18 @@ class Session {
       }
     }
     const std::int64_t lse_count = q_shape[0] * q_shape[1] * q_rows;
-    for (Status status :
-         {lse_.allocate(lse_count * static_cast<std::int64_t>(sizeof(float))),
-          plan_.allocate(static_cast<std::int64_t>(plan.value().forward().size())),
-          workspace_.allocate(kernels::sm90::forward_workspace_bytes(args_))}) {
+    for (Status status : {lse_.allocate(lse_count * static_cast<std::int64_t>(sizeof(float))),
+                          plan_.allocate(static_cast<std::int64_t>(plan.value().forward().size())),
+                          workspace_.allocate(kernels::sm90::forward_workspace_bytes(args_))}) {
       if (!status.ok()) {
         return status;
       }
     }
     KPAGE_CUDA_TRY(cudaMemcpy(plan_.data(), plan.value().forward().data(),
                               plan.value().forward().size(), cudaMemcpyHostToDevice));
-    args_.lse = {reinterpret_cast<float*>(lse_.data()), device, {q_shape[0], q_shape[1], q_rows},
+    args_.lse = {reinterpret_cast<float*>(lse_.data()),
+                 device,
+                 {q_shape[0], q_shape[1], q_rows},
                  {q_shape[1] * q_rows, q_rows, 1}};
     args_.plan = {plan.value().shape(), device, plan_.data(), nullptr};
     args_.workspace = workspace_.data();
@@ -200,9 +204,12 @@ class Session {
       return contiguous(bytes.data(), tensor.dtype, {}, tensor.shape);
     };
     std::array<std::vector<std::byte>, 4> bytes;
-    const oracle::Problem problem{view, host_tensor(args_.q, bytes[0]),
-                                  host_tensor(args_.k, bytes[1]), host_tensor(args_.v, bytes[2]),
-                                  args_.scale, 0};
+    const oracle::Problem problem{view,
+                                  host_tensor(args_.q, bytes[0]),
+                                  host_tensor(args_.k, bytes[1]),
+                                  host_tensor(args_.v, bytes[2]),
+                                  args_.scale,
+                                  0};
     const TensorRef o = host_tensor(args_.o, bytes[3]);
     const std::int64_t q_rows = args_.q.shape[2];
     const std::vector<std::byte> lse_bytes =
@@ -219,12 +226,12 @@ class Session {
     const std::int64_t head_dim = o.shape[3];
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::int64_t at = (rows[i].batch * layout_.heads + rows[i].head) * q_rows + rows[i].row;
-      lse_error = std::max(
-          lse_error, oracle::lse_error(static_cast<double>(lse[at]), want.value().lse[i]));
+      lse_error =
+          std::max(lse_error, oracle::lse_error(static_cast<double>(lse[at]), want.value().lse[i]));
       for (std::int64_t d = 0; d < head_dim; ++d) {
-        o_error.add(read_element(o.data, o.dtype, at * head_dim + d),
-                    want.value().o[i * static_cast<std::size_t>(head_dim) +
-                                   static_cast<std::size_t>(d)]);
+        o_error.add(
+            read_element(o.data, o.dtype, at * head_dim + d),
+            want.value().o[i * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)]);
       }
     }
     error = o_error.relative_l2();

@@ -27,7 +27,8 @@ Function driver_call(const char* name) {
 
 class DeviceCopy {
  public:
-  explicit DeviceCopy(const std::vector<std::byte>& host) : bytes_(host.size()) {
+  explicit DeviceCopy(const std::vector<std::byte>& host)
+      : bytes_(host.size()), placed_((host.size() + kAlignment - 1) / kAlignment * kAlignment) {
     cudaFree(nullptr);  // makes the context
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -38,7 +39,7 @@ class DeviceCopy {
     if (granularity == 0) {
       return;
     }
-    mapped_ = (bytes_ + granularity) / granularity * granularity;
+    mapped_ = (placed_ + granularity) / granularity * granularity;
     reserved_ = mapped_ + granularity;  // the last piece stays unmapped
     expect(driver_call<decltype(&cuMemAddressReserve)>("cuMemAddressReserve")(&base_, reserved_, 0,
                                                                               0, 0));
@@ -61,7 +62,7 @@ class DeviceCopy {
   }
 
   [[nodiscard]] std::byte* data() const {
-    return reinterpret_cast<std::byte*>(base_ + mapped_ - bytes_);
+    return reinterpret_cast<std::byte*>(base_ + mapped_ - placed_);
   }
   void download(std::vector<std::byte>& host) const {
     ASSERT_EQ(host.size(), bytes_);
@@ -69,9 +70,12 @@ class DeviceCopy {
   }
 
  private:
+  static constexpr std::size_t kAlignment = 128;
+
   static void expect(CUresult result) { EXPECT_EQ(result, CUDA_SUCCESS); }
 
   std::size_t bytes_ = 0;
+  std::size_t placed_ = 0;  // the same, rounded up
   std::size_t mapped_ = 0;
   std::size_t reserved_ = 0;
   CUdeviceptr base_ = 0;

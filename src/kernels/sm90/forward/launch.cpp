@@ -105,6 +105,16 @@ Status can_forward(const ForwardArgs& args) {
 std::int64_t forward_workspace_bytes(const ForwardArgs& /*args*/) { return kWorkspaceBytes; }
 
 Status forward(const ForwardArgs& args) {
+  int processors = 0;
+  if (Status status =
+          device_figure(cudaDevAttrMultiProcessorCount, args.q.device.index, processors);
+      !status.ok()) {
+    return status;
+  }
+  return forward_on(args, processors);
+}
+
+Status forward_on(const ForwardArgs& args, std::int32_t ctas) {
   const Kernel* kernel = find_kernel(args);
   if (kernel == nullptr) {
     return can_forward(args);
@@ -112,11 +122,7 @@ Status forward(const ForwardArgs& args) {
   if (args.q.shape[0] == 0 || args.q.shape[1] == 0 || args.q.shape[2] == 0) {
     return {};
   }
-  int ctas = 0;
   Status status = check_output(args.o);
-  if (status.ok()) {
-    status = device_figure(cudaDevAttrMultiProcessorCount, args.q.device.index, ctas);
-  }
   if (!status.ok()) {
     return status;
   }

@@ -14,5 +14,8 @@ namespace kpage::kernels::sm90 {
 // Takes arguments that can_forward() accepts and whose shapes agree. What a plan built on the
 // device says of rows past the end of a tensor is ignored: nothing is read or written there.
 [[nodiscard]] Status forward(const ForwardArgs& args);
+// The same on this many CTAs instead of one for each multiprocessor. For tests: the number decides
+// which blocks are cut in two, and with it their last bits.
+[[nodiscard]] Status forward_on(const ForwardArgs& args, std::int32_t ctas);
 
 }  // namespace kpage::kernels::sm90

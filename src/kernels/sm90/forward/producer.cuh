@@ -92,7 +92,8 @@ __device__ std::int32_t load_segment(std::byte* stage, const PageMaps& maps, std
     return 0;
   }
   std::byte* page = stage + segment.slot * C::Bytes::kPage;
-  if (segment.rows == segment.pages * plan::kPageRows) {
+  // Asked of the rows' remainder: ptxas 13.0 gets `min(a, b) == b` wrong where clip() clamps at 0.
+  if (plan::tail_rows_of(segment.rows) == 0) {
     load_full_pages<C::kHeadDim>(page, maps, slab, segment.row, segment.pages, barrier);
     return segment.pages * C::Bytes::kPage;
   }

@@ -10,25 +10,48 @@ namespace kpage::kernels::sm90::forward_kernel {
 
 // Both queues as one order of work in which they advance in proportion, so that CTAs on the Q64
 // route, which need twice the loads, run beside CTAs on the other, and heads of both go by
-// together.
+// together. Where the last blocks would leave half of the CTAs or more without work, each is cut in
+// two.
 class Tickets {
  public:
   __device__ explicit Tickets(const Params& params)
       : params_(params),
         q64_(params.plan.header->q64),
-        total_(std::int64_t{params.plan.header->q128} + q64_),
-        ticket_(blockIdx.x) {}
+        blocks_(std::int64_t{params.plan.header->q128} + q64_),
+        ticket_(blockIdx.x) {
+    const std::int64_t rest = blocks_ % gridDim.x;
+    halved_ = 2 * rest <= gridDim.x ? rest : 0;
+  }
 
-  [[nodiscard]] __device__ bool done() const { return ticket_ >= total_; }
+  [[nodiscard]] __device__ bool done() const { return ticket_ >= blocks_ + halved_; }
   __device__ void draw() { ticket_ = std::int64_t{gridDim.x} + atomicAdd(params_.counter, 1u); }
 
-  // The item of the ticket in hand.
+  // What the ticket in hand stands for. There may be nothing to do: no rows.
   [[nodiscard]] __device__ Item item() const {
+    const std::int64_t whole = blocks_ - halved_;
+    if (ticket_ < whole) {
+      return block(ticket_);
+    }
+    Item item = block(whole + (ticket_ - whole) / 2);
+    const bool second = (ticket_ - whole) % 2 != 0;
+    if (second) {
+      item.q_row += min_of(item.q_rows, plan::kQ64Rows);
+      item.q_rows -= min_of(item.q_rows, plan::kQ64Rows);
+    } else if (item.q_rows > plan::kQ64Rows) {
+      item.q_rows = plan::kQ64Rows;
+      item.gap_end = item.q_row + item.q_rows;
+    }
+    return item;
+  }
+
+ private:
+  // The block at a place of the merged order.
+  [[nodiscard]] __device__ Item block(std::int64_t at) const {
     const plan::ForwardView& plan = params_.plan;
-    const std::int64_t q64_before = ticket_ * q64_ / total_;
-    const std::int64_t q64_after = (ticket_ + 1) * q64_ / total_;
+    const std::int64_t q64_before = at * q64_ / blocks_;
+    const std::int64_t q64_after = (at + 1) * q64_ / blocks_;
     const std::int64_t place =
-        q64_after > q64_before ? total_ - q64_ + q64_before : ticket_ - q64_before;
+        q64_after > q64_before ? blocks_ - q64_ + q64_before : at - q64_before;
     Item item;
     item.number = plan.queue[place];
     item.walk = plan.walks[item.number];
@@ -45,11 +68,11 @@ class Tickets {
     return item;
   }
 
- private:
   const Params& params_;
   std::int64_t q64_;
-  std::int64_t total_;
+  std::int64_t blocks_;
   std::int64_t ticket_;
+  std::int64_t halved_;
 };
 
 // A reader's place in the ring of items.
@@ -94,12 +117,13 @@ __device__ void run_items(typename C::Shared& shared, const Params& params) {
   ptx::RingPosition<kItemStages> at;
   const auto publish = [&] {
     ptx::wait(shared.item_empty[at.stage], at.parity ^ 1);
-    Item item;
-    if (tickets.done()) {
-      item.tiles = kNoItem;
-    } else {
+    Item item{};
+    while (!tickets.done() && item.q_rows == 0) {
       item = tickets.item();
       tickets.draw();
+    }
+    if (item.q_rows == 0) {
+      item.tiles = kNoItem;
     }
     shared.items[at.stage] = item;
     ptx::arrive(shared.item_full[at.stage]);

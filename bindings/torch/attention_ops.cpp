@@ -22,11 +22,14 @@ Tensor rows_like(const Tensor& q, Order order) {
   return torch::stable::new_empty(q, std::array{q.size(0), heads, rows}, ScalarType::Float);
 }
 
-// Autograd hands over gradients with any strides, such as expanded scalars; backends read rows.
+// Autograd hands over gradients with any strides, such as those of an expanded scalar. Backends
+// read rows, and kernels ask for strides of whole slabs of 64 columns.
 Tensor with_rows(const Tensor& t) {
-  bool has_rows = t.dim() == 0 || t.stride(t.dim() - 1) == 1;
-  for (std::int64_t i = 0; i + 1 < t.dim(); ++i) {
-    has_rows = has_rows && (t.stride(i) > 0 || t.size(i) == 1);
+  constexpr std::int64_t kSlab = 64;
+  const std::int64_t last = t.dim() - 1;
+  bool has_rows = t.dim() == 0 || t.stride(last) == 1;
+  for (std::int64_t i = 0; i < last; ++i) {
+    has_rows = has_rows && (t.size(i) == 1 || (t.stride(i) > 0 && t.stride(i) % kSlab == 0));
   }
   return has_rows ? t : torch::stable::contiguous(t);
 }

@@ -187,11 +187,9 @@ class Builder {
         }
       }
       const auto count = static_cast<std::int32_t>(items_.size());
-      counting_sort<kLengthBuckets>(
+      counting_sort<kItemBuckets>(
           count,
-          [&](std::int32_t i) {
-            return length_bucket(ceil_div(items_[static_cast<std::size_t>(i)].pages, kTilePages));
-          },
+          [&](std::int32_t i) { return item_bucket(items_[static_cast<std::size_t>(i)].pages); },
           [&](std::int32_t to, std::int32_t i) {
             plan_.items[at + to] = items_[static_cast<std::size_t>(i)];
           });

@@ -310,8 +310,8 @@ class BackwardCheck {
     std::vector<std::int32_t> groups_seen(static_cast<std::size_t>(header_.owners));
     std::vector<std::int32_t> entries_seen(static_cast<std::size_t>(header_.owners));
     const auto rank = [&](const OwnerItem& item) {
-      return std::tuple(plan_.owners[item.owner].batch_head,
-                        length_bucket(ceil_div(item.pages, kTilePages)), item.owner, item.group);
+      return std::tuple(plan_.owners[item.owner].batch_head, item_bucket(item.pages), item.owner,
+                        item.group);
     };
     for (std::int32_t i = 0; i < items; ++i) {
       const std::string where = name("item", i);

@@ -344,8 +344,7 @@ __global__ __launch_bounds__(kWarps* kWarp) void owners_kernel(ForwardView forwa
 constexpr std::int32_t kSplitOwner = -2;  // in place of a key: several groups, a key each
 
 __device__ std::int32_t item_key(const Owner& owner, std::int32_t pages) {
-  return (owner.slots == kOwnerSlots ? 0 : kLengthBuckets) +
-         length_bucket(ceil_div(pages, kTilePages));
+  return (owner.slots == kOwnerSlots ? 0 : kItemBuckets) + item_bucket(pages);
 }
 
 // Where the items of a head go.
@@ -431,7 +430,7 @@ class ItemSorter {
   }
 
   __device__ void write(std::int32_t place, std::int32_t key, const OwnerItem& item) {
-    const std::int32_t at = key < kLengthBuckets
+    const std::int32_t at = key < kItemBuckets
                                 ? places_.before8 + place
                                 : places_.all8 + places_.before4 + place - places_.mine8;
     plan_.items[at] = item;
@@ -447,7 +446,7 @@ class ItemSorter {
 __global__ __launch_bounds__(kItemThreads) void items_kernel(ForwardView forward,
                                                              MutableBackward plan,
                                                              Scratch scratch) {
-  __shared__ std::int32_t counters[2 * kLengthBuckets];
+  __shared__ std::int32_t counters[2 * kItemBuckets];
   __shared__ std::int32_t keys[kItemChunk];
   const std::int64_t bh = blockIdx.x;
   const std::int64_t heads = batch_heads(plan.shape);
@@ -456,7 +455,7 @@ __global__ __launch_bounds__(kItemThreads) void items_kernel(ForwardView forward
   const std::int32_t end = bh + 1 < heads
                                ? scratch.windows[(bh + 1) * scratch.window_count].totals.owners
                                : plan.header->owners;
-  WarpSort sort(counters, 2 * kLengthBuckets);
+  WarpSort sort(counters, 2 * kItemBuckets);
   ItemSorter sorter(forward, plan, scratch, places, sort);
   for (std::int32_t pass = 0; pass < 2; ++pass) {
     for (std::int32_t base = first; base < end; base += kItemChunk) {

@@ -38,6 +38,9 @@ inline constexpr std::int32_t kItemStages = 4;
 // The readers of an item: a lane each of the loading warps, the padding warp and the consumers.
 inline constexpr std::uint32_t kItemReaders = 3 + kConsumerWarps;
 
+// Probabilities reach 2^kMaxGrowth before a row's maximum is taken anew.
+inline constexpr float kMaxGrowth = 8.0f;
+
 // Rows before the first and past the last block of a head are cleared in pieces of this many.
 inline constexpr std::int32_t kPaddingRows = 4096;
 

@@ -167,9 +167,11 @@ class Consumer {
     release<kQ64>(shared_.v_empty[v_ring_.stage]);
     v_ring_.advance(kQ64 ? kConsumers : 1);
     pack_probabilities();
+    if (__any_sync(~0u, decay[0] != 1.0f || decay[1] != 1.0f)) {
 #pragma unroll
-    for (std::int32_t i = 0; i < C::kOutputs; ++i) {
-      state_.o[i] *= decay[i / 2 % 2];
+      for (std::int32_t i = 0; i < C::kOutputs; ++i) {
+        state_.o[i] *= decay[i / 2 % 2];
+      }
     }
   }
 
@@ -247,9 +249,10 @@ class Consumer {
     }
   }
 
-  // Scores become probabilities relative to the new maximum; `decay` is what older sums and outputs
-  // shrink by. Both are relative to the rounded product of maximum and scale, so that the rounding
-  // cancels.
+  // Scores become probabilities relative to a maximum of the row; `decay` is what older sums and
+  // outputs shrink by. The maximum is an old one until it is outgrown by kMaxGrowth, which saves
+  // most of the shrinking. All is relative to the rounded product of maximum and scale, so that the
+  // rounding cancels.
   __device__ __forceinline__ void softmax(float (&decay)[2]) {
     float top[2] = {state_.max[0], state_.max[1]};
 #pragma unroll
@@ -261,9 +264,15 @@ class Consumer {
     for (std::int32_t h = 0; h < 2; ++h) {
       top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
       top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+      const float old_shift = __fmul_rn(state_.max[h], params_.scale_log2);
       shift[h] = __fmul_rn(top[h], params_.scale_log2);
-      decay[h] = ptx::ex2(__fmul_rn(state_.max[h], params_.scale_log2) - shift[h]);
-      state_.max[h] = top[h];
+      if (shift[h] - old_shift <= kMaxGrowth) {
+        shift[h] = old_shift;
+        decay[h] = 1.0f;
+      } else {
+        decay[h] = ptx::ex2(old_shift - shift[h]);
+        state_.max[h] = top[h];
+      }
       state_.sum[h] *= decay[h];
     }
 #pragma unroll

@@ -43,7 +43,8 @@ __device__ void clear_ends(const Params& params) {
     const std::int32_t batch = batch_head / plan.shape.heads;
     const std::int32_t head = batch_head % plan.shape.heads;
     clear_rows<C>(params, batch, head, begin, min_of(end, scope.first_row));
-    clear_rows<C>(params, batch, head, max_of(begin, max_of(scope.first_row, scope.end_row)), end);
+    const std::int32_t blocks_end = max_of(scope.first_row, scope.end_row);  // may be kToTheEnd
+    clear_rows<C>(params, batch, head, max_of(begin, min_of(blocks_end, end)), end);
   }
 }
 

@@ -99,8 +99,8 @@ void bench(const Options& options, const Console& console) {
   const PlanStats stats = plan->stats();
   const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only, 1);
   RunOutputs outputs = run_attention(*plan, random.inputs(), how, console);
-  const CheckResult checked =
-      check_against_oracle(layout, random.inputs(), outputs, options.check_rows, 1, console);
+  const CheckResult checked = check_against_oracle(
+      layout, random.inputs(), outputs, options.check_rows, 1, GradientReference::kExact, console);
 
   Page page;
   page.title("Bench of " + made.name + " on " + options.device);

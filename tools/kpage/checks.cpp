@@ -13,6 +13,9 @@
 namespace kpage::cli {
 namespace {
 
+// A key row costs more: it needs every query block that attends to it.
+constexpr std::int64_t kQueryRowsPerKeyRow = 4;
+
 // Valid rows of the heads of one side, drawn evenly over heads and then over rows.
 std::vector<oracle::Row> draw_rows(const PartitionView& side, const LayoutView& layout,
                                    std::int64_t group, std::int64_t count, std::uint64_t seed) {
@@ -90,13 +93,14 @@ bool CheckResult::passed() const {
 
 CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inputs,
                                  RunOutputs& outputs, std::int64_t rows, std::uint64_t seed,
-                                 const Console& console) {
+                                 GradientReference reference, const Console& console) {
   oracle::Problem problem;
   problem.layout = layout;
   problem.q = inputs.q;
   problem.k = inputs.k;
   problem.v = inputs.v;
   CheckResult result;
+  result.reference = reference;
   const auto progress = Progress::of_call(console, "oracle");
   result.time_ms = time_of([&] {
     std::optional<oracle::OutputGradients> gradients;
@@ -104,8 +108,13 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
       gradients.emplace();
       gradients->d_o = *inputs.d_o;
     }
+    std::optional<oracle::ForwardOutputs> given;
+    if (reference == GradientReference::kFromOutputs) {
+      given = oracle::ForwardOutputs{outputs.o.ref(), outputs.lse.ref()};
+    }
     const std::vector<oracle::Row> queries = draw_rows(layout.q, layout, 1, rows, seed);
-    const oracle::QueryRows query = value_of(oracle::query_rows(problem, queries, gradients));
+    const oracle::QueryRows query =
+        value_of(oracle::query_rows(problem, queries, gradients, given));
     result.query_rows = std::ssize(queries);
     // Outputs are rounded to the dtype even where the arithmetic before was exact.
     const DType dtype = inputs.q.dtype;
@@ -119,9 +128,9 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
     result.errors.push_back(
         judged("dq", compare(outputs.dq.ref(), queries, query.dq), limit, oracle::kGradientCosine));
     const std::int64_t group = inputs.q.shape[1] / inputs.k.shape[1];
-    const std::vector<oracle::Row> keys =
-        draw_rows(layout.kv, layout, group, std::max<std::int64_t>(1, rows / 8), seed + 1);
-    const oracle::KeyRows key = value_of(oracle::key_rows(problem, keys, *gradients));
+    const std::vector<oracle::Row> keys = draw_rows(
+        layout.kv, layout, group, std::max<std::int64_t>(1, rows / kQueryRowsPerKeyRow), seed + 1);
+    const oracle::KeyRows key = value_of(oracle::key_rows(problem, keys, *gradients, given));
     result.key_rows = std::ssize(keys);
     result.errors.push_back(
         judged("dk", compare(outputs.dk.ref(), keys, key.dk), limit, oracle::kGradientCosine));
@@ -145,6 +154,11 @@ void add_errors(Page& page, const CheckResult& result) {
              note + (error.passed ? "" : "  EXCEEDED"));
     page.json["errors"][error.name] = {
         {"error", error.error}, {"limit", error.limit}, {"passed", error.passed}};
+  }
+  if (result.key_rows > 0) {
+    page.row("gradients compared with", result.reference == GradientReference::kExact
+                                            ? "exact ones"
+                                            : "those of the run's o and lse");
   }
   page.row("rows compared",
            grouped(result.query_rows) + " query" +

@@ -211,11 +211,12 @@ void write_report(const std::string& path, const ReportInput& input) {
   html.section("Time",
                "Useful TFLOP/s count valid pairs only: 4 D forward, 10 D backward for each.",
                time_table(input));
-  html.section("Error against the fp64 oracle",
-               grouped(input.checked.query_rows) + " query rows and " +
-                   grouped(input.checked.key_rows) +
-                   " key rows drawn at random; the oracle sees the layout, never the plan.",
-               error_table(input.checked));
+  html.section(
+      "Error against the fp64 oracle",
+      grouped(input.checked.query_rows) + " query rows and " + grouped(input.checked.key_rows) +
+          " key rows drawn at random; the oracle sees the layout, never the plan. Gradients are "
+          "compared with those that follow from the run's o and lse.",
+      error_table(input.checked));
   html.out << "</main></body></html>\n";
 
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

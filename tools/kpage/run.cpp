@@ -245,7 +245,7 @@ void run_job(const Options& options, const Console& console) {
   CheckResult checked;
   if (options.check_rows > 0) {
     checked = check_against_oracle(layout.view(), order->inputs(), outputs, options.check_rows,
-                                   options.seed, console);
+                                   options.seed, GradientReference::kFromOutputs, console);
     add_errors(page, checked);
   }
   if (!checked.passed()) {

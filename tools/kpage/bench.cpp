@@ -100,7 +100,7 @@ void bench(const Options& options, const Console& console) {
   const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only, 1);
   RunOutputs outputs = run_attention(*plan, random.inputs(), how, console);
   const CheckResult checked = check_against_oracle(
-      layout, random.inputs(), outputs, options.check_rows, 1, GradientReference::kExact, console);
+      layout, random.inputs(), outputs, options.check_rows, 1, InputKind::kRandom, console);
 
   Page page;
   page.title("Bench of " + made.name + " on " + options.device);

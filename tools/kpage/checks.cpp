@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/elements.h"
+#include "base/parallel.h"
 #include "failure.h"
 #include "oracle/accuracy.h"
 #include "oracle/oracle.h"
@@ -15,6 +16,7 @@ namespace {
 
 // A key row costs more: it needs every query block that attends to it.
 constexpr std::int64_t kQueryRowsPerKeyRow = 4;
+constexpr double kRealGradients = 2;
 
 // Valid rows of the heads of one side, drawn evenly over heads and then over rows.
 std::vector<oracle::Row> draw_rows(const PartitionView& side, const LayoutView& layout,
@@ -59,6 +61,15 @@ oracle::Error compare(const TensorRef& got, const std::vector<oracle::Row>& rows
   return error;
 }
 
+double norm_of_row(const TensorRef& t, std::int64_t start) {
+  double squares = 0;
+  for (std::int64_t d = 0; d < t.shape[3]; ++d) {
+    const double value = read_element(t.data, t.dtype, start + d);
+    squares += value * value;
+  }
+  return std::sqrt(squares);
+}
+
 CheckedError judged(const std::string& name, const oracle::Error& error, double limit,
                     double least_cosine) {
   CheckedError checked{name, error.relative_l2(), limit, error.cosine(), false};
@@ -66,20 +77,40 @@ CheckedError judged(const std::string& name, const oracle::Error& error, double 
   return checked;
 }
 
-CheckedError judged_lse(RowValues& lse, const std::vector<oracle::Row>& rows,
-                        const std::vector<double>& want) {
+// The largest Euclidean norm of a key row of any head.
+double largest_key(const TensorRef& k) {
+  std::vector<double> norms(static_cast<std::size_t>(k.shape[0] * k.shape[1]));
+  parallel_for(std::ssize(norms), 0, [&](std::int64_t slice, std::int32_t) {
+    double& largest = norms[static_cast<std::size_t>(slice)];
+    for (std::int64_t row = 0; row < k.shape[2]; ++row) {
+      const std::int64_t start = row_start(k, slice / k.shape[1], slice % k.shape[1], row);
+      largest = std::max(largest, norm_of_row(k, start));
+    }
+  });
+  return *std::max_element(norms.begin(), norms.end());
+}
+
+CheckedError judged_lse(RowValues& lse, const RunInputs& inputs,
+                        const std::vector<oracle::Row>& rows, const std::vector<double>& want,
+                        InputKind kind) {
   const RowsRef got = lse.ref();
+  const double scale = 1 / std::sqrt(static_cast<double>(inputs.q.shape[3]));
+  const double key = kind == InputKind::kReal ? largest_key(inputs.k) : 0;
   CheckedError checked{"lse", 0, oracle::lse_limit(0), 1, true};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double value =
-        static_cast<double>(got.data[row_start(got, rows[i].batch, rows[i].head, rows[i].row)]);
+    const oracle::Row& row = rows[i];
+    const auto value = static_cast<double>(got.data[row_start(got, row.batch, row.head, row.row)]);
     const double difference = value == want[i] ? 0.0 : std::abs(value - want[i]);
+    // No score of the row is larger than this, nor are the sums on the way to it.
+    const double score =
+        scale * key * norm_of_row(inputs.q, row_start(inputs.q, row.batch, row.head, row.row));
+    const double limit = std::max(std::isfinite(want[i]) ? oracle::lse_limit(want[i]) : 0,
+                                  oracle::lse_limit(0) * score);
     if (!(difference <= checked.error)) {  // NaN too
       checked.error = difference;
     }
-    checked.limit =
-        std::max(checked.limit, std::isfinite(want[i]) ? oracle::lse_limit(want[i]) : 0);
-    checked.passed = checked.passed && oracle::lse_error(value, want[i]) <= 1;
+    checked.limit = std::max(checked.limit, limit);
+    checked.passed = checked.passed && difference <= limit;
   }
   return checked;
 }
@@ -93,14 +124,14 @@ bool CheckResult::passed() const {
 
 CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inputs,
                                  RunOutputs& outputs, std::int64_t rows, std::uint64_t seed,
-                                 GradientReference reference, const Console& console) {
+                                 InputKind kind, const Console& console) {
   oracle::Problem problem;
   problem.layout = layout;
   problem.q = inputs.q;
   problem.k = inputs.k;
   problem.v = inputs.v;
   CheckResult result;
-  result.reference = reference;
+  result.kind = kind;
   const auto progress = Progress::of_call(console, "oracle");
   result.time_ms = time_of([&] {
     std::optional<oracle::OutputGradients> gradients;
@@ -109,7 +140,7 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
       gradients->d_o = *inputs.d_o;
     }
     std::optional<oracle::ForwardOutputs> given;
-    if (reference == GradientReference::kFromOutputs) {
+    if (kind == InputKind::kReal) {
       given = oracle::ForwardOutputs{outputs.o.ref(), outputs.lse.ref()};
     }
     const std::vector<oracle::Row> queries = draw_rows(layout.q, layout, 1, rows, seed);
@@ -120,11 +151,12 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
     const DType dtype = inputs.q.dtype;
     result.errors.push_back(
         judged("o", compare(outputs.o.ref(), queries, query.o), oracle::forward_limit(dtype), 0));
-    result.errors.push_back(judged_lse(outputs.lse, queries, query.lse));
+    result.errors.push_back(judged_lse(outputs.lse, inputs, queries, query.lse, kind));
     if (!gradients) {
       return;
     }
-    const double limit = oracle::gradient_limit(dtype, oracle::shortest_list(layout));
+    const double limit = oracle::gradient_limit(dtype, oracle::shortest_list(layout)) *
+                         (kind == InputKind::kReal ? kRealGradients : 1);
     result.errors.push_back(
         judged("dq", compare(outputs.dq.ref(), queries, query.dq), limit, oracle::kGradientCosine));
     const std::int64_t group = inputs.q.shape[1] / inputs.k.shape[1];
@@ -156,9 +188,8 @@ void add_errors(Page& page, const CheckResult& result) {
         {"error", error.error}, {"limit", error.limit}, {"passed", error.passed}};
   }
   if (result.key_rows > 0) {
-    page.row("gradients compared with", result.reference == GradientReference::kExact
-                                            ? "exact ones"
-                                            : "those of the run's o and lse");
+    page.row("gradients compared with",
+             result.kind == InputKind::kRandom ? "exact ones" : "those of the run's o and lse");
   }
   page.row("rows compared",
            grouped(result.query_rows) + " query" +

@@ -32,7 +32,7 @@ struct Options {
   std::string report;
   bool backward = false;
   bool deterministic = false;
-  std::int64_t check_rows = 48;
+  std::int64_t check_rows = 256;
   std::uint64_t seed = 0;
   std::int32_t threads = 0;
   bool json = false;
@@ -245,7 +245,7 @@ void run_job(const Options& options, const Console& console) {
   CheckResult checked;
   if (options.check_rows > 0) {
     checked = check_against_oracle(layout.view(), order->inputs(), outputs, options.check_rows,
-                                   options.seed, GradientReference::kFromOutputs, console);
+                                   options.seed, InputKind::kReal, console);
     add_errors(page, checked);
   }
   if (!checked.passed()) {

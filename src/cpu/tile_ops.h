@@ -79,8 +79,8 @@ const TileOps<float>& tile_ops<float>(Isa isa);
 template <>
 const TileOps<double>& tile_ops<double>(Isa isa);
 
-// Each defined in a file compiled for that instruction set. fp64 serves exactness, not speed: AVX-512
-// has no copy of it.
+// Each defined in a file compiled for that instruction set. fp64 serves exactness, not speed:
+// AVX-512 has no copy of it.
 extern const TileOps<float> kPortableOpsF32;
 extern const TileOps<double> kPortableOpsF64;
 extern const TileOps<float> kAvx2OpsF32;

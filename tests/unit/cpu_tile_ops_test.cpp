@@ -120,8 +120,7 @@ TEST_P(EachIsa, ForwardIsSoftmaxOfValidKeys) {
   }
 }
 
-// A key that does not count may hold anything at all in its scores, not in its values: those are
-// zeros, brought in by the gather.
+// Zero, not the subnormal number that an exp with a clamped argument ends in.
 TEST_P(EachIsa, ProbabilitiesThatVanishAreZero) {
   constexpr std::int32_t kDim = 8;
   std::vector<float> q(16 * kDim, 30.f), k(32 * kDim, 1.f), v(32 * kDim, 1.f);

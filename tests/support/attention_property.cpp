@@ -221,9 +221,16 @@ void expect_results(const Results& got, const Reference& reference, DType dtype)
   const oracle::Backward& want = reference.backward;
   expect_near("O", got.o, reference.forward.o, rows.q_valid, oracle::forward_limit(dtype), -1);
   expect_lse(got.lse, reference.forward.lse);
+  expect_near("dV", got.dv, want.dv, rows.attended, limit, cosine);
+  if (shortest == 1 && error_of("dQ", want.dq, want.dq, rows.q_valid).norm() == 0) {
+    // Every list has one key, so that dQ and dK cancel: what rounding leaves is small beside dV.
+    const double left = limit * error_of("dV", want.dv, want.dv, rows.attended).norm();
+    EXPECT_LE(error_of("dQ", got.dq, want.dq, rows.q_valid).distance(), left);
+    EXPECT_LE(error_of("dK", got.dk, want.dk, rows.attended).distance(), left);
+    return;
+  }
   expect_near("dQ", got.dq, want.dq, rows.q_valid, limit, cosine);
   expect_near("dK", got.dk, want.dk, rows.attended, limit, cosine);
-  expect_near("dV", got.dv, want.dv, rows.attended, limit, cosine);
 }
 
 void check_backend(const Case& c, const Reference& reference, const Plan& plan, Backend& backend) {

@@ -113,14 +113,14 @@ Stream current_stream(const Tensor& tensor) {
   // The symbol lives in libtorch_cuda, which CPU builds of torch lack: so it is looked up in the
   // library that torch has loaded, and not linked.
   using Getter = AOTITorchError (*)(std::int32_t, void**);
-  static const Getter getter = [] {
+  static const Getter kGetter = [] {
     void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
     return library == nullptr
                ? nullptr
                : reinterpret_cast<Getter>(dlsym(library, "aoti_torch_get_current_cuda_stream"));
   }();
   void* stream = nullptr;
-  if (getter == nullptr || getter(tensor.get_device_index(), &stream) != AOTI_TORCH_SUCCESS) {
+  if (kGetter == nullptr || kGetter(tensor.get_device_index(), &stream) != AOTI_TORCH_SUCCESS) {
     throw std::runtime_error("torch gave no current CUDA stream");
   }
   return static_cast<Stream>(stream);

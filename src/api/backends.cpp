@@ -83,8 +83,8 @@ Result<const Backend*> choose_of(const Args& args) {
 }  // namespace
 
 std::span<const Backend> all_backends() {
-  static const std::vector<Backend> made = make_backends();
-  return made;
+  static const std::vector<Backend> kMade = make_backends();
+  return kMade;
 }
 
 Result<const Backend*> choose(const ForwardArgs& args) { return choose_of(args); }

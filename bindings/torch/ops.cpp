@@ -21,6 +21,8 @@ STABLE_TORCH_LIBRARY(kpage, m) {
   m.def("plan_dump(Tensor forward, Tensor? backward, int[] shape, int batch_head) -> str");
   m.def("plan_save(Tensor forward, Tensor? backward, int[] shape, str path) -> ()");
   m.def("plan_load(str path) -> (Tensor, Tensor, int[])");
+  m.def("layout_names() -> str[]");
+  m.def("named_layout(str name, int seed) -> Tensor[]");
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor plan, Tensor? plan_backward, "
       "int[] plan_shape, float? scale, bool bshd, bool deterministic) -> (Tensor, Tensor)");
@@ -47,6 +49,8 @@ STABLE_TORCH_LIBRARY_IMPL(kpage, CUDA, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(kpage, CompositeExplicitAutograd, m) {
   m.impl("plan_figure_names", TORCH_BOX(&plan_figure_names));
   m.impl("plan_load", TORCH_BOX(&plan_load));
+  m.impl("layout_names", TORCH_BOX(&layout_names));
+  m.impl("named_layout", TORCH_BOX(&named_layout));
 }
 
 }  // namespace kpage::bindings

@@ -34,6 +34,11 @@ void plan_save(const Tensor& forward, const std::optional<Tensor>& backward, con
 // -> forward part, backward part (no elements where the file has none), shape; on the CPU
 std::tuple<Tensor, Tensor, Shape> plan_load(const std::string& path);
 
+// The layouts that benchmarks speak of. A layout is what plan_forward takes, in its order, int32 on
+// the CPU; a tensor without elements where the layout has none.
+std::vector<std::string> layout_names();
+std::vector<Tensor> named_layout(const std::string& name, std::int64_t seed);
+
 // q [B, H, Sq, D], k and v [B, Hkv, Sk, D], with rows before heads where `bshd`.
 // -> o like q, contiguous; lse fp32 [B, H, Sq]
 std::tuple<Tensor, Tensor> attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,

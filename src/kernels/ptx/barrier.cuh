@@ -34,6 +34,10 @@ __device__ __forceinline__ void wait(Barrier& barrier, std::uint32_t parity) {
   while (!cuda::ptx::mbarrier_try_wait_parity(&barrier, parity)) {
   }
 }
+// Whether it has, without waiting. The answer takes a while: ask well before it is needed.
+__device__ __forceinline__ bool test(Barrier& barrier, std::uint32_t parity) {
+  return cuda::ptx::mbarrier_test_wait_parity(&barrier, parity);
+}
 
 // Hardware barriers, numbered 1 to 15 (0 is __syncthreads). `threads` counts those that arrive and
 // those that wait.

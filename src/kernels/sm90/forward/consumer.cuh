@@ -32,7 +32,9 @@ class Consumer {
       pass_turn();  // the other group issues first
     }
     for (std::uint32_t parity = 0;; parity ^= 1) {
-      const Item item = items_.next(shared_);
+      Item item = items_.next(shared_);
+      item.tiles = uniform(item.tiles);
+      item.q_rows = uniform(item.q_rows);
       if (item.tiles == kNoItem) {
         return;
       }
@@ -47,10 +49,18 @@ class Consumer {
 
  private:
   using Ring = ptx::RingPosition<C::kStages>;
+  // Independent maxima and sums of a row, or each would wait for the one before it.
+  static constexpr std::int32_t kChains = 4;
+
+  // The same in all lanes, and the compiler must know: what products take from uniform registers
+  // depends on it.
+  static __device__ __forceinline__ std::int32_t uniform(std::int32_t x) {
+    return __shfl_sync(~0u, x, 0);
+  }
 
   __device__ __forceinline__ void run_q128(const Item& item) {
     const std::int32_t first_row = static_cast<std::int32_t>(group_) * kGroupQRows;
-    load_q(first_row);
+    load_q(first_row, item.q_rows);
     state_.reset();
     if (item.tiles > 0) {
       run_tiles<false>(item, 0);
@@ -63,7 +73,7 @@ class Consumer {
 
   // Both groups hold the same queries; each takes every second tile, and the first merges.
   __device__ __forceinline__ void run_q64(const Item& item) {
-    load_q(0);
+    load_q(0, item.q_rows);
     state_.reset();
     const auto first_tile = static_cast<std::int32_t>(group_);
     const std::int32_t first_v_stage = v_ring_.stage;
@@ -107,7 +117,7 @@ class Consumer {
   template <bool kQ64>
   __device__ __forceinline__ void run_tiles(const Item& item, std::int32_t tile) {
     constexpr std::int32_t kStep = kQ64 ? kConsumers : 1;
-    const std::int32_t first_masked = plan::first_masked_tile(item.walk);
+    const std::int32_t first_masked = uniform(plan::first_masked_tile(item.walk));
     const auto* masks = reinterpret_cast<const uint4*>(params_.plan.walk_masks(item.number));
     const auto stages = [&] { return min_of(kStep, item.tiles - tile); };
 
@@ -119,12 +129,14 @@ class Consumer {
     ptx::wgmma_wait<0>();
     release<kQ64>(shared_.k_empty[k_ring_.stage]);
     k_ring_.advance(stages());
+    look_ahead();
     if (tile >= first_masked) {
       mask(__ldg(masks + tile - first_masked));
     }
-    float decay[2];
-    softmax(decay);
-    pack_probabilities();
+    raise_maxima();
+    float sums[2];
+    exponentials(sums);
+    add_sums(sums);
     tile += kStep;
     const std::int32_t full = min_of(first_masked, item.tiles);
     for (; tile < full; tile += kStep) {
@@ -133,7 +145,7 @@ class Consumer {
     for (; tile < item.tiles; tile += kStep) {
       step<kQ64, true>(masks + tile - first_masked, stages());
     }
-    ptx::wait(shared_.v_full[v_ring_.stage], v_ring_.parity);
+    wait_v();
     ptx::wgmma_fence();
     issue_output();
     ptx::wgmma_wait<0>();
@@ -148,10 +160,12 @@ class Consumer {
       tile_masks = __ldg(masks);  // arrives while the products run
     }
     take_turn();
-    ptx::wait(shared_.k_full[k_ring_.stage], k_ring_.parity);
+    if (!k_ready_) {
+      ptx::wait(shared_.k_full[k_ring_.stage], k_ring_.parity);
+    }
     ptx::wgmma_fence();
     issue_scores();
-    ptx::wait(shared_.v_full[v_ring_.stage], v_ring_.parity);
+    wait_v();
     ptx::wgmma_fence();
     issue_output();
     pass_turn();
@@ -161,17 +175,28 @@ class Consumer {
     if constexpr (kMasked) {
       mask(tile_masks);
     }
-    float decay[2];
-    softmax(decay);
     ptx::wgmma_wait<0>();
     release<kQ64>(shared_.v_empty[v_ring_.stage]);
     v_ring_.advance(kQ64 ? kConsumers : 1);
-    pack_probabilities();
-    if (__any_sync(~0u, decay[0] != 1.0f || decay[1] != 1.0f)) {
-#pragma unroll
-      for (std::int32_t i = 0; i < C::kOutputs; ++i) {
-        state_.o[i] *= decay[i / 2 % 2];
-      }
+    look_ahead();
+    float sums[2];
+    exponentials(sums);
+    if (__any_sync(~0u, !(fmaxf(sums[0], sums[1]) < kMaxSum))) {
+      raise_maxima();
+      exponentials(sums);
+    }
+    add_sums(sums);
+  }
+
+  // Asks for the next stages while there is other work: an answer takes about 100 clocks. This
+  // group has had its turn for the last one, so the other has seen their phases before.
+  __device__ __forceinline__ void look_ahead() {
+    k_ready_ = ptx::test(shared_.k_full[k_ring_.stage], k_ring_.parity);
+    v_ready_ = ptx::test(shared_.v_full[v_ring_.stage], v_ring_.parity);
+  }
+  __device__ __forceinline__ void wait_v() {
+    if (!v_ready_) {
+      ptx::wait(shared_.v_full[v_ring_.stage], v_ring_.parity);
     }
   }
 
@@ -191,11 +216,17 @@ class Consumer {
     }
   }
 
-  // Q into registers, which frees its buffer for the next item at once.
-  __device__ __forceinline__ void load_q(std::int32_t first_row) {
+  // Q into registers, which frees its buffer for the next item at once. Rows past the block's
+  // become zeros: what they hold must not make their sums outgrow kMaxSum.
+  __device__ __forceinline__ void load_q(std::int32_t first_row, std::int32_t rows) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarpThreads);
     const auto warp = static_cast<std::int32_t>(threadIdx.x % kGroupThreads / kWarpThreads);
     const std::int32_t row = first_row + warp * 16 + lane % 16;
+    std::uint32_t keep[2];
+#pragma unroll
+    for (std::int32_t h = 0; h < 2; ++h) {
+      keep[h] = first_row + group_row() + 8 * h < rows ? params_.q_keep : 0;
+    }
     const std::byte* start =
         shared_.q + row / kGroupRows * C::Bytes::kGroup + row % kGroupRows * (kSlabColumns * 2);
 #pragma unroll
@@ -205,7 +236,7 @@ class Consumer {
       ptx::load_matrices(fragment, start + i / 4 * C::Bytes::kSlab + chunk * 16);
 #pragma unroll
       for (std::int32_t j = 0; j < 4; ++j) {
-        q_[i * 4 + j] = (fragment[j] & params_.q_keep) ^ params_.q_flip;
+        q_[i * 4 + j] = (fragment[j] & keep[j % 2]) ^ params_.q_flip;
       }
     }
     __syncwarp();
@@ -249,43 +280,58 @@ class Consumer {
     }
   }
 
-  // Scores become probabilities relative to a maximum of the row; `decay` is what older sums and
-  // outputs shrink by. The maximum is an old one until it is outgrown by kMaxGrowth, which saves
-  // most of the shrinking. All is relative to the rounded product of maximum and scale, so that the
-  // rounding cancels.
-  __device__ __forceinline__ void softmax(float (&decay)[2]) {
-    float top[2] = {state_.max[0], state_.max[1]};
+  // Makes the maxima those of the rows up to this tile. Older sums and outputs shrink to match.
+  __device__ __forceinline__ void raise_maxima() {
+    float tops[2][kChains];
 #pragma unroll
     for (std::int32_t i = 0; i < C::kScores; ++i) {
-      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s_[i]);
+      float& top = tops[i / 2 % 2][i / 4 % kChains];
+      top = i % 2 == 0 && i < 4 * kChains ? s_[i] : fmaxf(top, s_[i]);
     }
-    float shift[2];
+    float decay[2];
 #pragma unroll
     for (std::int32_t h = 0; h < 2; ++h) {
-      top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
-      top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
-      const float old_shift = __fmul_rn(state_.max[h], params_.scale_log2);
-      shift[h] = __fmul_rn(top[h], params_.scale_log2);
-      if (shift[h] - old_shift <= kMaxGrowth) {
-        shift[h] = old_shift;
-        decay[h] = 1.0f;
-      } else {
-        decay[h] = ptx::ex2(old_shift - shift[h]);
-        state_.max[h] = top[h];
-      }
+      float top = fmaxf(fmaxf(tops[h][0], tops[h][1]), fmaxf(tops[h][2], tops[h][3]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      top = fmaxf(top, state_.max[h]);
+      decay[h] = ptx::ex2(__fmul_rn(state_.max[h], params_.scale_log2) -
+                          __fmul_rn(top, params_.scale_log2));
+      state_.max[h] = top;
       state_.sum[h] *= decay[h];
     }
 #pragma unroll
-    for (std::int32_t i = 0; i < C::kScores; ++i) {
-      s_[i] = ptx::ex2(fmaf(s_[i], params_.scale_log2, -shift[i / 2 % 2]));
-      state_.sum[i / 2 % 2] += s_[i];
+    for (std::int32_t i = 0; i < C::kOutputs; ++i) {
+      state_.o[i] *= decay[i / 2 % 2];
     }
   }
-  __device__ __forceinline__ void pack_probabilities() {
+
+  // Probabilities relative to the maxima in hand, and this lane's part of their row sums. They are
+  // relative to the rounded product of maximum and scale, so that its rounding cancels.
+  __device__ __forceinline__ void exponentials(float (&sums)[2]) {
+    float shift[2];
+    float parts[2][kChains] = {};
+#pragma unroll
+    for (std::int32_t h = 0; h < 2; ++h) {
+      shift[h] = __fmul_rn(state_.max[h], params_.scale_log2);
+    }
 #pragma unroll
     for (std::int32_t i = 0; i < C::kScores / 2; ++i) {
-      p_[i] = ptx::pack<typename C::Element>(s_[2 * i], s_[2 * i + 1]);
+      const std::int32_t h = i % 2;
+      const float low = ptx::ex2(fmaf(s_[2 * i], params_.scale_log2, -shift[h]));
+      const float high = ptx::ex2(fmaf(s_[2 * i + 1], params_.scale_log2, -shift[h]));
+      parts[h][i / 2 % kChains] += low;
+      parts[h][i / 2 % kChains] += high;
+      p_[i] = ptx::pack<typename C::Element>(low, high);
     }
+#pragma unroll
+    for (std::int32_t h = 0; h < 2; ++h) {
+      sums[h] = (parts[h][0] + parts[h][1]) + (parts[h][2] + parts[h][3]);
+    }
+  }
+  __device__ __forceinline__ void add_sums(const float (&sums)[2]) {
+    state_.sum[0] += sums[0];
+    state_.sum[1] += sums[1];
   }
 
   typename C::Shared& shared_;
@@ -294,6 +340,8 @@ class Consumer {
   ptx::Descriptor k_, v_;  // of stage 0
   ItemReader items_;
   Ring k_ring_, v_ring_;
+  bool k_ready_ = false;  // the stages of the next tile's K and of this one's V have landed
+  bool v_ready_ = false;
   RowState<C> state_;
   float s_[C::kScores];
   std::uint32_t p_[C::kScores / 2];

@@ -14,7 +14,7 @@ namespace kpage::kernels::sm90::forward_kernel {
 template <class C>
 struct RowState {
   float o[C::kOutputs];  // not yet divided by `sum`
-  float max[2];          // of the raw scores, or less by up to kMaxGrowth
+  float max[2];          // of the raw scores, or somewhat less: kMaxSum
   float sum[2];          // of the probabilities relative to `max`: of this lane's columns only,
                          // until reduce_sums()
 

@@ -172,7 +172,8 @@ Command add_bench(CLI::App& app) {
   flags->add_option("--tolerance", options->tolerance, "Share by which B may be slower");
   flags->add_option("--device", options->device, "cpu or cuda");
   flags->add_option("--dtype", options->dtype, "bf16 or fp16");
-  flags->add_option("--head-dim", options->head_dim, "64, 96, 128 or 256");
+  flags->add_option("--head-dim", options->head_dim,
+                    "A multiple of 8 up to 256; on a GPU 64 or 128");
   flags->add_option("--repeats", options->repeats, "Timed calls, of which the median counts");
   flags->add_option("--threads", options->threads, "Of the CPU backend; 0: one a core");
   flags->add_option("--check-rows", options->check_rows, "Query rows to compare with the oracle");

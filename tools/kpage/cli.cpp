@@ -1,5 +1,6 @@
 #include "cli.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <ostream>
@@ -26,6 +27,11 @@ int complain(const Console& console, const CLI::App& app, const std::string& mes
   return code;
 }
 
+bool is_command(const std::vector<Command>& commands, const std::string& word) {
+  return std::any_of(commands.begin(), commands.end(),
+                     [&](const Command& command) { return command.flags->get_name() == word; });
+}
+
 int run_checked(CLI::App& app, int argc, const char* const* argv, const Console& console) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("kpage ") + version());
@@ -33,6 +39,13 @@ int run_checked(CLI::App& app, int argc, const char* const* argv, const Console&
   const std::vector<Command> commands = {add_info(app), add_layout(app), add_plan(app),
                                          add_run(app),  add_verify(app), add_bench(app)};
 
+  if (argc > 1 && argv[1][0] != '-' && !is_command(commands, argv[1])) {
+    std::string names;
+    for (const Command& command : commands) {
+      names += (names.empty() ? "" : ", ") + command.flags->get_name();
+    }
+    throw bad_input("expected one of " + names + ", got " + argv[1]);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help and --version

@@ -66,7 +66,7 @@ std::string draw_occupancy_map(const Tiling& tiling) {
   }
   const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
   const double panel = (kWidth - 16.0 * (across - 1)) / across;
-  const double cell = std::min(panel / cubes.w, 22.0);
+  const double cell = std::min(panel / cubes.w, 27.0);
   const double panel_height = cell * cubes.h + 34;
   const std::int32_t down = (cubes.t + across - 1) / across;
   Svg svg(kWidth, panel_height * down, "How full the cubes of the grid are");
@@ -113,7 +113,7 @@ std::string draw_selection(const Layout& layout) {
     const double x = (head % across) * (panel + 16);
     const double y = (head / across) * (panel + 30);
     svg.text(x, y + 12, "head " + std::to_string(head), "label");
-    svg.rect(x, y + 20, panel, panel, "s0");
+    svg.cell(x, y + 20, panel, panel, "s0");
     const double width = panel / columns;
     const double height = panel / rows;
     for (std::int32_t row = 0; row < rows; ++row) {
@@ -140,7 +140,7 @@ std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout, std::
   }
   const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
   const double panel = (kWidth - 16.0 * (across - 1)) / across;
-  const double cell = std::min(panel / cubes.w, 22.0);
+  const double cell = std::min(panel / cubes.w, 27.0);
   const double panel_height = cell * cubes.h + 34;
   Svg svg(kWidth, panel_height * ((cubes.t + across - 1) / across),
           "Cubes that one query cube attends to");

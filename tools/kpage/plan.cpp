@@ -49,6 +49,7 @@ void plan(const Options& options, const Console& console) {
   Page page;
   if (options.load.empty()) {
     const LayoutCase layout = options.layout.make(console);
+    check(validate(layout.layout.view()), layout.source);
     page.title("Plan of " + layout.name);
     add_occupancy(page, layout.layout);
     const auto progress = Progress::of_call(console, "plan");

@@ -58,8 +58,9 @@ DType parse_dtype(const std::string& text) {
 }
 
 void check_head_dim(std::int64_t head_dim) {
-  if (head_dim != 64 && head_dim != 96 && head_dim != 128 && head_dim != 256) {
-    throw bad_input("--head-dim: expected 64, 96, 128 or 256, got " + std::to_string(head_dim));
+  if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
+    throw bad_input("--head-dim: expected a multiple of 8 up to 256, got " +
+                    std::to_string(head_dim));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "select.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -26,7 +25,6 @@ std::vector<float> cube_means(const char* name, const TensorRef& x, const Tiling
   const std::int64_t head_dim = x.shape[3];
   const std::int64_t slices = x.shape[0] * x.shape[1];
   std::vector<float> means(static_cast<std::size_t>(slices * cubes * head_dim));
-  std::atomic<std::int64_t> bad_slice{-1};
   parallel_for(slices, 0, [&](std::int64_t slice, std::int32_t) {
     const auto* data = static_cast<const std::uint16_t*>(x.data) +
                        row_start(x, slice / x.shape[1], slice % x.shape[1], 0);
@@ -43,16 +41,15 @@ std::vector<float> cube_means(const char* name, const TensorRef& x, const Tiling
       }
       for (std::int64_t d = 0; d < head_dim; ++d) {
         mean[d] = rounded(mean[d] / static_cast<float>(std::max(size, 1)), x.dtype);
-        if (!std::isfinite(mean[d])) {
-          bad_slice = slice;
-        }
       }
     }
   });
-  if (bad_slice >= 0) {
-    throw bad_input(std::string("tensor ") + name + ": head " +
-                    std::to_string(bad_slice % x.shape[1]) + " of batch element " +
-                    std::to_string(bad_slice / x.shape[1]) +
+  const auto bad =
+      std::find_if_not(means.begin(), means.end(), [](float mean) { return std::isfinite(mean); });
+  if (bad != means.end()) {
+    const std::int64_t slice = (bad - means.begin()) / (cubes * head_dim);
+    throw bad_input(std::string("tensor ") + name + ": head " + std::to_string(slice % x.shape[1]) +
+                    " of batch element " + std::to_string(slice / x.shape[1]) +
                     " has values that are not finite, so its blocks have no scores");
   }
   return means;

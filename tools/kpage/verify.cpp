@@ -99,7 +99,8 @@ Command add_verify(CLI::App& app) {
   options->layout.declare(*flags);
   flags->add_option("--device", options->device, "cpu, or cuda to compare the GPU too");
   flags->add_option("--dtype", options->dtype, "bf16 or fp16");
-  flags->add_option("--head-dim", options->head_dim, "64, 96, 128 or 256");
+  flags->add_option("--head-dim", options->head_dim,
+                    "A multiple of 8 up to 256; on a GPU 64 or 128");
   flags->add_option("--rows", options->rows, "Query rows to compare");
   flags->add_flag("--forward-only", options->forward_only, "Leave backward out");
   flags->add_flag("--json", options->json, "Print JSON");

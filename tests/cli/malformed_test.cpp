@@ -1,0 +1,264 @@
+// Wrong flags, files and tensors: each has a message of its own and exit code 2, and nothing is
+// written.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli_fixture.h"
+
+namespace kpage::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+using Tensors = std::vector<TestTensor>;
+
+struct Case {
+  std::string name;
+  Words words;
+  std::string message;
+  // The files good.safetensors (a layout) and capture.safetensors as this leaves them.
+  std::function<void(Tensors& layout, Tensors& capture)> damage = [](Tensors&, Tensors&) {};
+};
+
+void PrintTo(const Case& bad, std::ostream* out) { *out << bad.name; }
+
+class MalformedInput : public CliTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(MalformedInput, IsAnErrorThatSaysWhy) {
+  const Case& bad = GetParam();
+  Tensors layout = small_layout();
+  Tensors capture = small_capture();
+  bad.damage(layout, capture);
+  write("layout.safetensors", layout);
+  write("capture.safetensors", capture);
+  std::ofstream("text.txt") << "not a tensor file at all, but long enough";
+  std::ofstream("empty.json") << "{}";
+  std::ofstream("rows.json")
+      << R"({"rows": [{"layout": "a", "pass": "forward", "kernel": "kpage"}]})";
+  const auto before = files();
+  const Outcome outcome = run_cli(bad.words);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr(bad.message));
+  EXPECT_THAT(outcome.err, StartsWith("kpage"));
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(files(), before);
+}
+
+Words plan_of(const Words& more) {
+  Words words = {"plan", "layout.safetensors", "--save", "plan.bin"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words layout_of(const Words& more) {
+  Words words = {"layout", "--save", "out.safetensors"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words run_of(const Words& more) {
+  Words words = {"run",      "capture.safetensors", "--output", "out.safetensors",
+                 "--report", "report.html"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words good_run(const Words& more = {}) {
+  Words words = run_of({"--grid", "6x8x10", "--layout", "vsa", "--keep", "0.5"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TestTensor& find(Tensors& tensors, const std::string& name) {
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name == name) {
+      return tensor;
+    }
+  }
+  throw std::out_of_range(name);
+}
+std::function<void(Tensors&, Tensors&)> replace_in_layout(TestTensor with) {
+  return [with](Tensors& layout, Tensors&) { find(layout, with.name) = with; };
+}
+std::function<void(Tensors&, Tensors&)> add_to_layout(TestTensor tensor) {
+  return [tensor](Tensors& layout, Tensors&) { layout.push_back(tensor); };
+}
+std::function<void(Tensors&, Tensors&)> replace_in_capture(TestTensor with) {
+  return [with](Tensors&, Tensors& capture) { find(capture, with.name) = with; };
+}
+std::vector<std::uint16_t> halves(std::size_t count, std::uint16_t bits = 0x3f80) {
+  return std::vector<std::uint16_t>(count, bits);
+}
+
+const std::vector<Case> kFlags = {
+    {"NoCommand", {}, "subcommand is required"},
+    {"UnknownCommand", {"fly"}, "expected one of info, layout, plan, run, verify, bench, got fly"},
+    {"UnknownFlag", plan_of({"--colour"}), "--colour"},
+    {"NoLayout", {"plan", "--save", "plan.bin"}, "expected a layout"},
+    {"LayoutAndLoad", plan_of({"--load", "text.txt"}), "expected one of a layout and --load"},
+    {"TensorsAndRule", plan_of({"--layout", "vsa", "--grid", "2x4x4"}), "--layout, got both"},
+    {"LoadOfText", {"plan", "--load", "text.txt", "--save", "plan.bin"}, "--load text.txt"},
+    {"LoadOfNothing", {"plan", "--load", "absent"}, "--load absent"},
+    {"CompareWithNothing", plan_of({"--compare", "absent"}), "--compare absent"},
+    {"HeadTooHigh", plan_of({"--head", "1"}), "--head: expected a number below batch x heads = 1"},
+    {"HeadNegative", plan_of({"--head", "-1"}), "--head"},
+    {"SaveInNoFolder",
+     {"plan", "layout.safetensors", "--save", "absent/plan.bin"},
+     "--save: cannot write absent/plan.bin"},
+    {"SaveIsFolder", {"plan", "layout.safetensors", "--save", "."}, "--save: expected a file name"},
+    {"UnknownRule", layout_of({"--layout", "cubist", "--grid", "2x4x4"}),
+     "--layout: expected one of"},
+    {"NoGrid", layout_of({"--layout", "vsa"}), "--grid: expected with --layout"},
+    {"GridOfTwo", layout_of({"--layout", "vsa", "--grid", "21x45"}),
+     "--grid: expected time x height"},
+    {"GridOfZero", layout_of({"--layout", "vsa", "--grid", "21x0x80"}), "got 21x0x80"},
+    {"GridOfWords", layout_of({"--layout", "vsa", "--grid", "axbxc"}), "got axbxc"},
+    {"GridTooLarge", layout_of({"--layout", "vsa", "--grid", "9999x9999x9999"}),
+     "--grid: expected at most"},
+    {"CubeTrailing", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--cube", "4x4x4x"}),
+     "--cube: expected"},
+    {"CubeOfRadial", layout_of({"--layout", "radial", "--grid", "4x8x8", "--cube", "4x4x4"}),
+     "--cube: radial does not cut"},
+    {"KeepZero", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "0"}),
+     "--keep: expected a share above 0"},
+    {"KeepOverOne", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "1.5"}), "1.5"},
+    {"KeepIsWord", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "most"}), "--keep"},
+    {"KeepAndTopK",
+     layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "0.5", "--top-k", "2"}),
+     "--top-k: expected --keep or --top-k, got both"},
+    {"TopKTooHigh", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--top-k", "5"}),
+     "--top-k: expected 1 to 4 tiles, got 5"},
+    {"HeadsZero", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--heads", "0"}),
+     "--heads: expected a number from 1"},
+    {"WindowOfTwo", layout_of({"--layout", "sta", "--grid", "12x16x16", "--window", "3x3"}),
+     "--window: expected"},
+    {"ClustersOfOne", layout_of({"--layout", "svg2", "--grid", "4x8x8", "--clusters", "30"}),
+     "--clusters: expected"},
+    {"NamedWithGrid", layout_of({"--layout", "full-512", "--grid", "4x8x8"}), "expected it alone"},
+    {"TextNegative", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--text-before", "-1"}),
+     "--text-before"},
+    {"VerifyDtype", {"verify", "layout.safetensors", "--dtype", "fp32"}, "--dtype: expected"},
+    {"VerifyHeadDim",
+     {"verify", "layout.safetensors", "--head-dim", "100"},
+     "--head-dim: expected"},
+    {"VerifyRows", {"verify", "layout.safetensors", "--rows", "0"}, "--rows: expected"},
+    {"VerifyDevice",
+     {"verify", "layout.safetensors", "--device", "tpu"},
+     "--device: expected cpu or cuda"},
+    {"BenchRepeats", {"bench", "layout.safetensors", "--repeats", "0"}, "--repeats: expected"},
+    {"BenchCompareOne", {"bench", "--compare", "rows.json"}, "--compare"},
+    {"BenchCompareAbsent",
+     {"bench", "--compare", "absent.json", "rows.json"},
+     "cannot read absent.json"},
+    {"BenchCompareText", {"bench", "--compare", "text.txt", "rows.json"}, "text.txt is not JSON"},
+    {"BenchCompareNoRows",
+     {"bench", "--compare", "empty.json", "rows.json"},
+     "expected an object with an array rows"},
+    {"BenchCompareNoTime",
+     {"bench", "--compare", "rows.json", "rows.json"},
+     "row 0: expected a time_ms"},
+    {"BenchCompareAndLayout",
+     {"bench", "layout.safetensors", "--compare", "rows.json", "rows.json"},
+     "--compare: reads two files"},
+    {"RunNoRule", run_of({"--grid", "6x8x10"}), "--layout: expected the rule"},
+    {"RunSvg2", run_of({"--grid", "6x8x10", "--layout", "svg2"}), "--layout: run takes"},
+    {"RunWrongGrid", run_of({"--grid", "6x8x11", "--layout", "vsa"}),
+     "--grid: expected as many tokens as tensor q"},
+    {"RunText", good_run({"--text-after", "7"}), "got 487 with text"},
+    {"RunNoCapture",
+     {"run", "absent.safetensors", "--grid", "6x8x10", "--layout", "vsa"},
+     "absent.safetensors: cannot read"},
+    {"RunTextFile",
+     {"run", "text.txt", "--grid", "6x8x10", "--layout", "vsa"},
+     "not a safetensors file"},
+    {"RunCheckRows", good_run({"--check-rows", "-1"}), "--check-rows: expected"},
+    {"RunThreads", good_run({"--threads", "-2"}), "--threads: expected"},
+    {"RunDeterministicForward", good_run({"--deterministic"}), "--deterministic"},
+    {"RunSameFileTwice",
+     {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output", "x",
+      "--report", "x"},
+     "--report: x is written by --output already"},
+};
+
+const std::vector<Case> kLayoutTensors = {
+    {"IndexMissing", plan_of({}), "no tensor q2k_block_index",
+     [](Tensors& layout, Tensors&) { layout.erase(layout.begin()); }},
+    {"IndexOfThreeDims", plan_of({}),
+     "q2k_block_index: expected shape [B, H, NQ, Kmax], got [2, 2]",
+     replace_in_layout(int_tensor("q2k_block_index", {2, 2}, {0, 1, 1, 0}))},
+    {"IndexOfFloats", plan_of({}), "q2k_block_index: expected dtype I32 or I64, got F32",
+     replace_in_layout(test_tensor<float>("q2k_block_index", "F32", {1, 1, 2, 2}, {0, 1, 1, 0}))},
+    {"IndexOutOfRange", plan_of({}), "q2k_block_index[0, 0, 0, 1]",
+     replace_in_layout(int_tensor("q2k_block_index", {1, 1, 2, 2}, {0, 2, 1, 0}))},
+    {"IndexTwice", plan_of({}), "q2k_block_index",
+     replace_in_layout(int_tensor("q2k_block_index", {1, 1, 2, 2}, {1, 1, 1, 0}))},
+    {"NumsShape", plan_of({}), "q2k_block_nums: expected shape [1, 1, 2]",
+     replace_in_layout(int_tensor("q2k_block_nums", {1, 2}, {2, 1}))},
+    {"NumsTooHigh", plan_of({}), "q2k_block_nums[0, 0, 1]",
+     replace_in_layout(int_tensor("q2k_block_nums", {1, 1, 2}, {2, 3}))},
+    {"NumsTooLargeFor32", plan_of({}), "q2k_block_nums: element 1 is 4294967296",
+     replace_in_layout(
+         test_tensor<std::int64_t>("q2k_block_nums", "I64", {1, 1, 2}, {2, 4294967296}))},
+    {"SizesShape", plan_of({}), "q_block_sizes: expected shape [N]",
+     replace_in_layout(int_tensor("q_block_sizes", {2, 2}, {1, 1, 1, 1}))},
+    {"SizesOtherCount", plan_of({}), "q_block_sizes: expected NQ = 2 blocks",
+     replace_in_layout(int_tensor("q_block_sizes", {3}, {1, 1, 1}))},
+    {"SizeTooHigh", plan_of({}), "q_block_sizes[1]",
+     replace_in_layout(int_tensor("q_block_sizes", {2}, {1, 129}))},
+    {"OffsetsOverlap", plan_of({}), "q_block_offsets",
+     add_to_layout(int_tensor("q_block_offsets", {2}, {0, 99}))},
+    {"OffsetsShape", plan_of({}), "q_block_offsets: expected shape [2]",
+     add_to_layout(int_tensor("q_block_offsets", {1}, {0}))},
+    {"KvOffsetsAlone", plan_of({}), "kv_block_offsets: needs kv_block_sizes",
+     add_to_layout(int_tensor("kv_block_offsets", {2}, {0, 128}))},
+    {"NoRowsToVerify",
+     {"verify", "layout.safetensors"},
+     "expected valid rows",
+     replace_in_layout(int_tensor("q_block_sizes", {2}, {0, 0}))},
+};
+
+const std::vector<Case> kCaptureTensors = {
+    {"NoV", good_run(), "no tensor v; the file has q, k",
+     [](Tensors&, Tensors& capture) { capture.pop_back(); }},
+    {"QInF32", good_run(), "tensor q: expected dtype BF16 or F16, got F32",
+     replace_in_capture(
+         test_tensor("q", "F32", {1, 2, 480, 64}, std::vector<float>(2 * 480 * 64)))},
+    {"KInF16", good_run(), "tensor k: expected the dtype of q, BF16, got F16",
+     replace_in_capture(test_tensor("k", "F16", {1, 2, 480, 64}, halves(2 * 480 * 64)))},
+    {"QOfThreeDims", good_run(), "tensor q: expected shape [batch, heads, tokens, head_dim]",
+     replace_in_capture(test_tensor("q", "BF16", {2, 480, 64}, halves(2 * 480 * 64)))},
+    {"QEmpty", good_run(), "tensor q: expected elements",
+     replace_in_capture(test_tensor("q", "BF16", {1, 2, 0, 64}, halves(0)))},
+    {"KOfOtherTokens", good_run(), "tensor k: expected batch, tokens and head_dim of q",
+     replace_in_capture(test_tensor("k", "BF16", {1, 2, 479, 64}, halves(2 * 479 * 64)))},
+    {"VOfOtherHeads", good_run(), "tensor v: expected the shape of k",
+     replace_in_capture(test_tensor("v", "BF16", {1, 1, 480, 64}, halves(480 * 64)))},
+    {"KvHeadsDoNotDivide", good_run(), "tensor k: expected heads that divide the 2 of q, got 4",
+     [](Tensors&, Tensors& capture) {
+       find(capture, "k") = test_tensor("k", "BF16", {1, 4, 480, 64}, halves(4 * 480 * 64));
+       find(capture, "v") = test_tensor("v", "BF16", {1, 4, 480, 64}, halves(4 * 480 * 64));
+     }},
+    {"GradientOfOtherShape", good_run({"--backward"}), "tensor d_o: expected shape and dtype of q",
+     [](Tensors&, Tensors& capture) {
+       capture.push_back(test_tensor("d_o", "BF16", {1, 1, 480, 64}, halves(480 * 64)));
+     }},
+    {"QNotANumber", good_run(),
+     "tensor q: head 0 of batch element 0 has values that are not finite",
+     replace_in_capture(test_tensor("q", "BF16", {1, 2, 480, 64}, halves(2 * 480 * 64, 0x7fc0)))},
+    {"HeadDim60", good_run(), "60",
+     [](Tensors&, Tensors& capture) {
+       for (TestTensor& tensor : capture) {
+         tensor = test_tensor(tensor.name, "BF16", {1, 2, 480, 60}, halves(2 * 480 * 60));
+       }
+     }},
+};
+
+const auto kName = [](const auto& test) { return test.param.name; };
+INSTANTIATE_TEST_SUITE_P(Flags, MalformedInput, ::testing::ValuesIn(kFlags), kName);
+INSTANTIATE_TEST_SUITE_P(Layouts, MalformedInput, ::testing::ValuesIn(kLayoutTensors), kName);
+INSTANTIATE_TEST_SUITE_P(Captures, MalformedInput, ::testing::ValuesIn(kCaptureTensors), kName);
+
+}  // namespace
+}  // namespace kpage::cli

@@ -1,0 +1,142 @@
+#include "safetensors.h"
+
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli_fixture.h"
+#include "failure.h"
+
+namespace kpage::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SafetensorsTest : public CliTest {};
+
+TEST_F(SafetensorsTest, ReadsBackWhatItWrote) {
+  const std::vector<float> numbers = {1.5f, -2.0f, 3.25f};
+  write("a.safetensors",
+        {int_tensor("ids", {2, 2}, {1, 2, 3, -4}), test_tensor("numbers", "F32", {3}, numbers),
+         test_tensor<float>("nothing", "F32", {0, 7}, {}),
+         test_tensor<float>("scalar", "F32", {}, {2.5f})});
+  const SafetensorsFile file("a.safetensors");
+  ASSERT_EQ(file.tensors().size(), 4u);
+  EXPECT_EQ(int32_values(file, file.at("ids")), (std::vector<std::int32_t>{1, 2, 3, -4}));
+  EXPECT_EQ(file.at("ids").shape, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(file.at("numbers").data.size(), 12u);
+  EXPECT_EQ(file.at("nothing").elements(), 0);
+  EXPECT_EQ(file.at("scalar").elements(), 1);
+  EXPECT_EQ(file.find("absent"), nullptr);
+}
+
+TEST_F(SafetensorsTest, DataBeginsAligned) {
+  for (const char* name : {"a", "ab", "a name of some length"}) {
+    write("a.safetensors", {int_tensor(name, {1}, {7})});
+    const std::string bytes = contents("a.safetensors");
+    EXPECT_EQ((bytes.size() - 4) % 64, 0u) << name;
+  }
+}
+
+TEST_F(SafetensorsTest, Int64IsTakenWhereItFits) {
+  const std::vector<std::int64_t> fits = {0, std::numeric_limits<std::int32_t>::max()};
+  const std::vector<std::int64_t> too_large = {0, std::int64_t{1} << 31};
+  write("a.safetensors",
+        {test_tensor("fits", "I64", {2}, fits), test_tensor("large", "I64", {2}, too_large)});
+  const SafetensorsFile file("a.safetensors");
+  EXPECT_EQ(int32_values(file, file.at("fits")).back(), std::numeric_limits<std::int32_t>::max());
+  EXPECT_THROW((void)int32_values(file, file.at("large")), Failure);
+}
+
+// A file of this header and so many bytes of data.
+struct Malformed {
+  const char* name;
+  std::string header;
+  std::size_t data;
+  const char* message;
+};
+
+class MalformedSafetensors : public CliTest, public ::testing::WithParamInterface<Malformed> {};
+
+TEST_P(MalformedSafetensors, IsAnErrorThatSaysWhy) {
+  const Malformed& bad = GetParam();
+  {
+    std::ofstream file("bad.safetensors", std::ios::binary);
+    char length[8];
+    for (std::size_t i = 0; i < 8; ++i) {
+      length[i] = static_cast<char>((bad.header.size() >> (8 * i)) & 0xff);
+    }
+    file.write(length, 8);
+    file << bad.header << std::string(bad.data, '\0');
+  }
+  try {
+    const SafetensorsFile file("bad.safetensors");
+    FAIL() << "opened";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.exit_code(), kBadInput);
+    EXPECT_THAT(failure.what(), HasSubstr("bad.safetensors"));
+    EXPECT_THAT(failure.what(), HasSubstr(bad.message));
+  }
+}
+
+std::string one(const std::string& tensor) { return R"({"a":)" + tensor + "}"; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Headers, MalformedSafetensors,
+    ::testing::Values(
+        Malformed{"NotJson", "{\"a\":", 0, "header is not JSON"},
+        Malformed{"NotUtf8", "{\"\xff\":1}", 0, "header is not JSON"},
+        Malformed{"Array", "[]", 0, "expected a JSON object as header, got array"},
+        Malformed{"NameTwice",
+                  R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                  1, "the name a twice"},
+        Malformed{"TensorIsNumber", one("3"), 0, "tensor a: expected an object"},
+        Malformed{"NoDtype", one(R"({"shape":[1],"data_offsets":[0,1]})"), 1, "dtype is missing"},
+        Malformed{"UnknownDtype", one(R"({"dtype":"F12","shape":[1],"data_offsets":[0,1]})"), 1,
+                  "unknown dtype F12"},
+        Malformed{"NoShape", one(R"({"dtype":"U8","data_offsets":[0,1]})"), 1, "shape is missing"},
+        Malformed{"NegativeShape", one(R"({"dtype":"U8","shape":[-1],"data_offsets":[0,1]})"), 1,
+                  "shape holds -1"},
+        Malformed{"FractionInShape", one(R"({"dtype":"U8","shape":[1.5],"data_offsets":[0,1]})"), 1,
+                  "shape holds 1.5"},
+        Malformed{"HugeShape",
+                  one(R"({"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,1]})"), 1,
+                  "is too large"},
+        Malformed{"NoOffsets", one(R"({"dtype":"U8","shape":[1]})"), 1, "data_offsets is missing"},
+        Malformed{"OffsetsBackwards", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,0]})"), 1,
+                  "are not a range"},
+        Malformed{"Truncated", one(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), 4,
+                  "it is truncated"},
+        Malformed{"WrongLength", one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
+                  "expected 8 bytes for F32 [2], got 4"},
+        Malformed{"Overlap",
+                  R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                  R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+                  6, "overlap"},
+        Malformed{"Hole",
+                  R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                  R"("b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
+                  6, "tensor b: bytes before it belong to no tensor"},
+        Malformed{"BytesLeftOver", one(R"({"dtype":"U8","shape":[2],"data_offsets":[0,2]})"), 5,
+                  "the last 3 bytes belong to no tensor"},
+        Malformed{"MetadataIsList", R"({"__metadata__":[]})", 0, "__metadata__ is not an object"},
+        Malformed{"MetadataOfNumbers", R"({"__metadata__":{"a":1}})", 0,
+                  "__metadata__ a is not a string"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST_F(SafetensorsTest, HeaderLengthBeyondTheFileIsAnError) {
+  std::ofstream("bad.safetensors", std::ios::binary) << std::string(8, '\xff') << "{}";
+  EXPECT_THROW(SafetensorsFile file("bad.safetensors"), Failure);
+  std::ofstream("short.safetensors", std::ios::binary) << "abc";
+  EXPECT_THROW(SafetensorsFile file("short.safetensors"), Failure);
+  EXPECT_THROW(SafetensorsFile file("."), Failure);
+  EXPECT_THROW(SafetensorsFile file("absent.safetensors"), Failure);
+}
+
+}  // namespace
+}  // namespace kpage::cli

@@ -1,0 +1,165 @@
+"""The file of results (one a run), written anew after each row, and its table."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+# Fractions of ideal that the project asks for: forward floor and goal, forward+backward floor and
+# goal. Ideal: useful pairs at the rate of dense attention in the same run, both sustained.
+TARGETS = {
+    "full-512": (0.98, 1.08, 1.08, 1.20),
+    "full-1024": (0.90, 1.05, 0.95, 1.10),
+    "full-1536": (0.90, 1.05, 0.95, 1.10),
+    "full-3072": (0.90, 1.05, 0.95, 1.10),
+    "padded-5s": (0.86, 0.95, 0.92, 1.05),
+    "padded-10s": (0.82, 0.95, 0.80, 0.95),
+    "padded-15s": (0.82, 0.95, 0.80, 0.95),
+    "padded-30s": (0.82, 0.95, 0.80, 0.95),
+    "vsa-288-720p": (0.92, 1.02, 1.00, 1.12),
+    "vsa-288-720p-40-heads": (0.92, 1.02, 1.00, 1.12),
+    "ssta-720p-121f": (0.88, 1.00, 0.95, 1.10),
+    "ssta-720p-241f": (0.88, 1.00, 0.95, 1.10),
+    "sta-30x45x80": (0.88, 1.00, 0.95, 1.10),
+    "vsa-488-480p": (0.88, 1.00, 0.95, 1.10),
+    "vsa-488-720p": (0.88, 1.00, 0.95, 1.10),
+    "vsa-444-480p": (0.58, 0.68, 0.66, 0.80),
+    "vsa-444-720p": (0.56, 0.68, 0.56, 0.72),
+    "svg2-720p-300-1000": (0.65, 0.78, 0.60, 0.75),
+    "svg2-720p-100-500": (0.76, 0.90, 0.72, 0.90),
+    "svg2-480p-300-1000": (0.52, 0.62, 0.45, 0.56),
+}
+FLOPS = {"forward": 4.0, "backward": 10.0, "forward+backward": 14.0}  # a pair and column
+
+
+class Results:
+    def __init__(self, path, device, peers):
+        self.path = path
+        self.begin = time.monotonic()
+        self.data = {
+            "commit": os.environ.get("KPAGE_COMMIT") or _commit(),
+            "command": "python -m kpage.bench " + " ".join(sys.argv[1:]),
+            "device": device,
+            "clock": "sustained",
+            "r_dense": {},
+            "r_dense_rested": {},
+            "peers": peers,
+            "rows": [],
+            "failures": [],
+        }
+
+    def add(self, **row):
+        flops = FLOPS.get(row["pass"], 0) * row["useful_pairs"] * row["head_dim"]
+        if flops and row.get("time_ms"):
+            row["useful_tflops"] = flops / row["time_ms"] / 1e9
+        ideal = row.pop("dense_tflops", None)
+        if ideal:
+            row["fraction_of_ideal"] = row["useful_tflops"] / ideal
+        self.data["rows"].append(row)
+        print(_line(row), f"[{time.monotonic() - self.begin:.0f} s]", flush=True)
+        self.save()
+
+    def fail(self, where, error):
+        text = f"{type(error).__name__}: {str(error).strip()[:300]}"
+        self.data["failures"].append({"where": where, "error": text})
+        print(f"{where}: {text}", flush=True)
+        self.save()
+
+    def save(self):
+        if self.path:
+            with open(self.path, "w", encoding="utf-8") as file:
+                json.dump(_rounded(self.data), file, indent=1)
+                file.write("\n")
+
+
+def _rounded(x):
+    if isinstance(x, float):
+        return float(f"{x:.5g}")
+    if isinstance(x, dict):
+        return {key: _rounded(value) for key, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_rounded(value) for value in x]
+    return x
+
+
+def _commit():
+    try:
+        return subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _line(row):
+    if row["pass"] == "plan":
+        parts = [f"{key} {row[key]:.3f}" for key in ("plan_forward_ms", "plan_backward_ms")]
+        return f"{row['layout']:22} plan {' '.join(parts)} bytes {row['plan_bytes']}"
+    parts = [f"{row['layout']:22} {row['pass']:17} {row['kernel']:22} {row['time_ms']:8.3f} ms"]
+    for key, form in (("useful_tflops", ".0f"), ("fraction_of_ideal", ".3f"), ("error", ".1e")):
+        if key in row:
+            parts.append(f"{key} {row[key]:{form}}")
+    return ", ".join(parts)
+
+
+def table(files):
+    """Markdown of results: fractions of ideal beside what the project asks for, and plans."""
+    rows = [row for data in files for row in data["rows"]]
+
+    def find(layout, name, kernel="kpage"):
+        return next(
+            (
+                r
+                for r in rows
+                if (r["layout"], r["pass"], r["kernel"]) == (layout, name, kernel)
+            ),
+            None,
+        )
+
+    lines = [
+        "| layout | forward, ms | useful TFLOP/s | of ideal | floor / goal "
+        "| forward+backward, ms | useful TFLOP/s | of ideal | floor / goal "
+        "| plan: share of forward, of backward | plan bytes of Q+K+V |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for layout, targets in TARGETS.items():
+        cells = []
+        for name, floor, goal in (
+            ("forward", *targets[:2]),
+            ("forward+backward", *targets[2:]),
+        ):
+            row = find(layout, name)
+            if row is None:
+                cells += ["", "", "", f"{floor:.2f} / {goal:.2f}"]
+                continue
+            fraction = row["fraction_of_ideal"]
+            text = f"{fraction:.2f}" if fraction >= floor else f"**{fraction:.2f}**"
+            cells += [
+                f"{row['time_ms']:.2f}",
+                f"{row['useful_tflops']:.0f}",
+                text,
+                f"{floor:.2f} / {goal:.2f}",
+            ]
+        plan = find(layout, "plan")
+        if plan is None:
+            cells += ["", ""]
+        else:
+            forward = plan["plan_forward_ms"] / plan["forward_ms"]
+            backward = plan["plan_backward_ms"] / plan["backward_ms"]
+            cells += [
+                f"{forward:.1%}, {backward:.1%}",
+                f"{plan['plan_bytes'] / plan['qkv_bytes']:.1%}",
+            ]
+        if any(cells[i] for i in (0, 4)):
+            lines.append(f"| {layout} | " + " | ".join(cells) + " |")
+    lines += ["", "| layout | pass | kernel | ms | KPage beside it, ms | KPage is faster by |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        if row["kernel"].startswith("kpage") or "kpage_ms" not in row:
+            continue
+        lines.append(
+            f"| {row['layout']} | {row['pass']} | {row['kernel']} | {row['time_ms']:.2f} "
+            f"| {row['kpage_ms']:.2f} | {row['time_ms'] / row['kpage_ms']:.2f} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,118 @@
+"""Device times of functions that take turns, so that the chip's clock is the same for all."""
+
+import contextlib
+import statistics
+import subprocess
+import time
+
+import torch
+
+ROUNDS = 11
+PAUSE_S = 0.04  # before a rested call
+BURST_MS = 24.0  # of back-to-back calls of one function
+_QUEUE_CYCLES = 400_000  # spent by the device while the host launches what is timed
+
+
+class Times:
+    """Medians in ms, with their spread, rested (a pause before each call) and sustained (back to
+    back with the others)."""
+
+    def __init__(self, rested, sustained):
+        self.rested = statistics.median(rested)
+        self.sustained = statistics.median(sustained)
+        self.rested_range = (min(rested), max(rested))
+        self.sustained_range = (min(sustained), max(sustained))
+
+    def fields(self):
+        return {
+            "time_ms": self.sustained,
+            "time_range_ms": self.sustained_range,
+            "rested_ms": self.rested,
+            "rested_range_ms": self.rested_range,
+        }
+
+
+class DeviceTimer:
+    def rested(self, function):
+        torch.cuda.synchronize()
+        time.sleep(PAUSE_S)
+        torch.cuda._sleep(_QUEUE_CYCLES)
+        begin, end = self._mark(), None
+        function()
+        end = self._mark()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end)
+
+    def bursts(self, functions, calls, rounds):
+        """Times of one call, [function][round]; the device never waits."""
+        marks = [self._mark()]
+        for _ in range(rounds):
+            for function, count in zip(functions, calls, strict=True):
+                for _ in range(count):
+                    function()
+                marks.append(self._mark())
+        torch.cuda.synchronize()
+        spans = [a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False)]
+        n = len(functions)
+        return [[t / calls[i] for t in spans[i::n]] for i in range(n)]
+
+    @staticmethod
+    def _mark():
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+class HostTimer:
+    """The same on a CPU: enough to try the benchmark without a GPU."""
+
+    def rested(self, function):
+        begin = time.perf_counter()
+        function()
+        return (time.perf_counter() - begin) * 1e3
+
+    def bursts(self, functions, calls, rounds):
+        return [
+            [sum(self.rested(f) for _ in range(count)) / count for _ in range(rounds)]
+            for f, count in zip(functions, calls, strict=True)
+        ]
+
+
+def timer_of(device):
+    return DeviceTimer() if device.type == "cuda" else HostTimer()
+
+
+def measure(functions, timer, rounds=ROUNDS):
+    """{name: function} -> {name: Times}, after warm-up. All take turns in every round."""
+    estimates = []
+    for function in functions.values():
+        for _ in range(2):
+            function()
+        estimates.append(max(timer.rested(function), 1e-3))
+    rested = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            rested[name].append(timer.rested(function))
+    calls = [max(1, min(50, round(BURST_MS / ms))) for ms in estimates]
+    timed = list(functions.values())
+    timer.bursts(timed, calls, 2)  # to the sustained clock
+    sustained = timer.bursts(timed, calls, rounds)
+    return {
+        name: Times(rested[name], sustained[i]) for i, name in enumerate(functions)
+    }
+
+
+def device_state():
+    """SM clock in MHz, temperature in C and power in W now; empty where nobody tells."""
+    query = "clocks.sm,temperature.gpu,power.draw"
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        text = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout
+        values = [float(x) for x in text.splitlines()[0].split(",")]
+        return dict(zip(("sm_mhz", "temperature_c", "power_w"), values, strict=True))
+    return {}

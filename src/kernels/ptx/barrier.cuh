@@ -24,10 +24,6 @@ __device__ __forceinline__ void arrive_expect(Barrier& barrier, std::uint32_t by
   cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta,
                                        cuda::ptx::space_shared, &barrier, bytes);
 }
-__device__ __forceinline__ void expect(Barrier& barrier, std::uint32_t bytes) {
-  cuda::ptx::mbarrier_expect_tx(cuda::ptx::sem_relaxed, cuda::ptx::scope_cta,
-                                cuda::ptx::space_shared, &barrier, bytes);
-}
 // Waits until the phase of this parity has completed. A waiter must see every phase: with one that
 // it skipped in between, parity would tell of the phase before.
 __device__ __forceinline__ void wait(Barrier& barrier, std::uint32_t parity) {

@@ -10,10 +10,6 @@
 
 namespace kpage::kernels::ptx {
 
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 template <int kRank>
 __device__ __forceinline__ void load_tensor(void* shared, const CUtensorMap& map,
                                             const std::int32_t (&at)[kRank], Barrier& barrier) {

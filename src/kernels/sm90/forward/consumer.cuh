@@ -14,8 +14,9 @@
 namespace kpage::kernels::sm90::forward_kernel {
 
 // One of the two consumer warpgroups. They take turns at issuing products, so that one's softmax
-// runs under the other's. A warpgroup waits for a stage in its turn only: on the Q64 route it does
-// not see every phase of every stage, and the turn tells that the other has seen the one before.
+// runs under the other's. A warpgroup asks for a tile's stages no sooner than in its turn for the
+// tile before: on the Q64 route it does not see every phase of every stage, and the turn tells that
+// the other has seen the phase before.
 template <class C>
 class Consumer {
  public:

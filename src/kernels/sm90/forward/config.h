@@ -38,9 +38,9 @@ inline constexpr std::int32_t kItemStages = 4;
 // The readers of an item: a lane each of the loading warps, the padding warp and the consumers.
 inline constexpr std::uint32_t kItemReaders = 3 + kConsumerWarps;
 
-// A row's probabilities are relative to the maximum of its first tile until a lane's sum over a tile
-// reaches this; then the maximum is taken anew. So the search for maxima, the shrinking of outputs
-// and the wait for both drop out of almost every tile.
+// A row's probabilities are relative to the maximum of its first tile until a lane's sum over a
+// tile reaches this; then the maximum is taken anew. So the search for maxima, the shrinking of
+// outputs and the wait for both drop out of almost every tile.
 inline constexpr float kMaxSum = 1024.0f;
 
 // Rows before the first and past the last block of a head are cleared in pieces of this many.

@@ -1,103 +1,198 @@
-"""The same on CUDA tensors: plans built on the device, attention on any stream, CUDA graphs."""
+"""The package on CUDA tensors: against the fp64 reference and the CPU backend, streams, graphs."""
+
+import math
 
 import kpage
 import pytest
+import reference
 import torch
 from reference import random_layout, relative_error
+from test_attention import GRADIENT_ERROR, LAYOUTS, OUTPUT_ERROR, SIZES, tensors, to_bhsd
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-SIZES = [128, 100, 0, 64, 17, 127, 1, 16]
-
-
-def on_cuda(layout):
-    tensors = [None if t is None else t.cuda() for t in layout.arguments]
-    return tensors, {n: None if t is None else t.cuda() for n, t in layout.offsets.items()}
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def qkv(rows=128 * len(SIZES), heads=4, kv_heads=2, device="cuda"):
+def on_device(layout):
+    """What `kpage.plan` takes, on the device."""
+    arguments = [None if t is None else t.cuda() for t in layout.arguments]
+    offsets = {key: None if t is None else t.cuda() for key, t in layout.offsets.items()}
+    return arguments, offsets
+
+
+def plan_of(layout):
+    arguments, offsets = on_device(layout)
+    return kpage.plan(*arguments, **offsets)
+
+
+def leaves(host):
+    return [x.detach().cuda().requires_grad_() for x in host]
+
+
+def simple_qkv(rows=640, heads=2, kv_heads=2, head_dim=64):
     generator = torch.Generator().manual_seed(0)
     return [
-        torch.randn(1, n, rows, 64, generator=generator).to(device, torch.bfloat16).requires_grad_()
+        torch.randn(1, n, rows, head_dim, generator=generator).to(torch.bfloat16)
         for n in (heads, kv_heads, kv_heads)
     ]
 
 
-@pytest.mark.parametrize("offsets", [False, True])
-def test_plan_has_the_bytes_of_the_host(offsets):
-    layout = random_layout(1, heads=4, q_sizes=SIZES, offsets=offsets)
-    tensors, named = on_cuda(layout)
-    device = kpage.plan(*tensors, **named).build_backward()
-    host = kpage.plan(*layout.arguments, **layout.offsets).build_backward()
-    assert device.device.type == "cuda"
-    assert torch.equal(device._forward.cpu(), host._forward)
-    assert torch.equal(device._backward.cpu(), host._backward)
-    assert device.stats() == host.stats()
+def run(q, k, v, d_o, plan, **options):
+    out, lse = kpage.attention(q, k, v, plan, return_lse=True, **options)
+    return (out, lse, *torch.autograd.grad(out, (q, k, v), d_o))
 
 
-def test_wide_integers():
-    layout = random_layout(2, heads=4, q_sizes=SIZES)
-    tensors, _ = on_cuda(layout)
-    wide = [None if t is None else t.long() for t in tensors]
-    assert torch.equal(kpage.plan(*wide)._forward, kpage.plan(*tensors)._forward)
-    wide[2][0] = 1 << 40
-    with pytest.raises(ValueError, match="q_block_sizes"):
-        kpage.plan(*wide).stats()
+def check(layout, *host, bshd):
+    options = {"layout": "bshd" if bshd else "bhsd"}
+    *host, d_o = host
+    got = run(*leaves(host), d_o.cuda(), plan_of(layout), **options)
+    got = [x.detach().cpu() for x in got]
+    cpu_plan = kpage.plan(*layout.arguments, **layout.offsets)
+    cpu = [x.detach() for x in run(*host, d_o, cpu_plan, **options)]
+
+    dtype = host[0].dtype
+    exact = [to_bhsd(x.detach(), bshd).double().requires_grad_() for x in host]
+    mask = layout.mask(exact[0].shape[2], exact[1].shape[2])
+    expected, expected_lse = reference.attention(*exact, mask)
+    seeing = mask.any(3)
+    weights = torch.where(seeing[..., None], to_bhsd(d_o, bshd).double(), 0.0)
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), exact)
+    for name, x in (("device", got), ("CPU", cpu)):
+        out = to_bhsd(x[0], bshd)
+        assert relative_error(out[seeing], expected[seeing]) <= OUTPUT_ERROR[dtype], name
+        assert torch.all(out[~seeing] == 0), name
+        assert torch.all(x[1][~seeing] == -math.inf), name
+        torch.testing.assert_close(
+            x[1][seeing].double(), expected_lse[seeing], atol=2e-6, rtol=1e-6
+        )
+        for part, a, b in zip("qkv", x[2:], expected_gradients, strict=True):
+            a = to_bhsd(a, bshd)
+            assert a.isfinite().all(), (name, part)
+            assert relative_error(a, b) <= GRADIENT_ERROR[dtype], (name, part)
+            assert torch.all(a[b == 0] == 0), (name, part)
+    limit = 2 * GRADIENT_ERROR[dtype]
+    assert all(relative_error(a, b) <= limit for a, b in zip(got[2:], cpu[2:], strict=True))
 
 
-@pytest.mark.parametrize("layout_name", ["bhsd", "bshd"])
-def test_attention_agrees_with_the_cpu(layout_name):
-    layout = random_layout(3, heads=4, q_sizes=SIZES)
-    results = []
-    for device in ("cpu", "cuda"):
-        q, k, v = qkv(device=device)
-        if layout_name == "bshd":
-            q, k, v = (x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v))
-        plan = kpage.plan(*(None if t is None else t.to(device) for t in layout.arguments))
-        out, lse = kpage.attention(q, k, v, plan, layout=layout_name, return_lse=True)
-        seeing = lse.isfinite()
-        loss = out.float().square().sum() + lse[seeing].sum()
-        results.append([x.detach().cpu() for x in (out, lse, *torch.autograd.grad(loss, (q, k, v)))])
-    (out, lse, *gradients), (expected, expected_lse, *expected_gradients) = results[1], results[0]
-    assert relative_error(out, expected) <= 4e-3
-    torch.testing.assert_close(lse, expected_lse, atol=1e-5, rtol=1e-5)
-    for a, b in zip(gradients, expected_gradients, strict=True):
-        assert relative_error(a, b) <= 1e-2
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_layouts(name, dtype):
+    layout = random_layout(1, heads=2, **LAYOUTS[name])
+    check(
+        layout,
+        *tensors(layout, dtype=dtype, heads=2, kv_heads=2, head_dim=128, bshd=False),
+        bshd=False,
+    )
 
 
-def test_nothing_waits_for_the_device():
-    tensors, _ = on_cuda(random_layout(4, heads=4, q_sizes=SIZES))
-    q, k, v = qkv()
-    torch.cuda.synchronize()
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("bshd", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_grouped_heads(kv_heads, bshd, head_dim):
+    layout = random_layout(2, heads=4, batch=2, q_sizes=[128, 40, 65])
+    made = tensors(
+        layout,
+        dtype=torch.bfloat16,
+        heads=4,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        bshd=bshd,
+    )
+    check(layout, *made, bshd=bshd)
+
+
+def test_plans_are_those_of_the_host():
+    for seed in range(20):
+        layout = random_layout(seed, heads=3, q_sizes=SIZES, scope=2, offsets=seed % 2 == 1)
+        host = kpage.plan(*layout.arguments, **layout.offsets).build_backward()
+        device = plan_of(layout).build_backward()
+        assert torch.equal(device._forward.cpu(), host._forward)
+        assert torch.equal(device._backward.cpu(), host._backward)
+        assert device.stats() == host.stats()
+
+
+def test_forward_is_bitwise_reproducible():
+    layout = random_layout(3, heads=4, q_sizes=SIZES * 4)
+    plan = plan_of(layout)
+    q, k, v = (x.cuda() for x in simple_qkv(rows=128 * 40, heads=4, kv_heads=4, head_dim=128))
+    first = kpage.attention(q, k, v, plan, return_lse=True)
+    for _ in range(20):
+        again = kpage.attention(q, k, v, plan, return_lse=True)
+        assert all(torch.equal(a, b) for a, b in zip(again, first, strict=True))
+
+
+def test_deterministic_gradients_or_an_error():
+    layout = random_layout(4, heads=2, q_sizes=SIZES)
+    plan = plan_of(layout)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    d_o = torch.randn_like(q)
+    first = None
+    for _ in range(5):
+        try:
+            out = kpage.attention(q, k, v, plan, deterministic=True)
+            results = torch.autograd.grad(out, (q, k, v), d_o)
+        except RuntimeError as error:
+            assert "determin" in str(error)
+            return
+        first = results if first is None else first
+        assert all(torch.equal(a, b) for a, b in zip(results, first, strict=True))
+
+
+def test_packed_and_strided_without_copies():
+    layout = random_layout(5, heads=2, q_sizes=[128, 70])
+    plan = plan_of(layout)
+    packed = torch.randn(1, 256, 3, 2, 64, device="cuda").to(torch.bfloat16)
+    q, k, v = packed.unbind(2)
+    plain = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+    out = kpage.attention(q, k, v, plan, layout="bshd")
+    assert torch.equal(out.transpose(1, 2), kpage.attention(*plain, plan))
+
+
+def test_no_waiting_for_the_device():
+    layout = random_layout(6, heads=2, q_sizes=SIZES)
+    arguments, _ = on_device(layout)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    d_o = torch.randn_like(q)
+    run(q, k, v, d_o, kpage.plan(*arguments))  # what is set up once may wait
     torch.cuda.set_sync_debug_mode("error")
     try:
-        plan = kpage.plan(*tensors)
-        kpage.attention(q, k, v, plan).sum().backward()
+        plan = kpage.plan(*arguments)
+        run(q, k, v, d_o, plan)
+        plan.update_(*arguments)
+        run(q, k, v, d_o, plan)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
 def test_side_stream():
-    tensors, _ = on_cuda(random_layout(5, heads=4, q_sizes=SIZES))
-    q, k, v = qkv()
-    expected = kpage.attention(q, k, v, kpage.plan(*tensors))
+    layout = random_layout(7, heads=2, q_sizes=SIZES)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    d_o = torch.randn_like(q)
+    expected = run(q, k, v, d_o, plan_of(layout))
+    torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        out = kpage.attention(q, k, v, kpage.plan(*tensors))
-    torch.cuda.current_stream().wait_stream(stream)
-    assert torch.equal(out, expected)
+        torch.cuda._sleep(50_000_000)  # inputs come late: work on another stream would miss them
+        late = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+        got = run(*late, d_o.clone(), plan_of(layout))
+    stream.synchronize()
+    assert torch.equal(got[0], expected[0]) and torch.equal(got[1], expected[1])
+    for a, b in zip(got[2:], expected[2:], strict=True):
+        assert relative_error(a, b) < 1e-3  # dQ is summed in any order
 
 
-def test_graph_replays_with_new_lists():
-    first, second = (
-        on_cuda(random_layout(seed, heads=4, q_sizes=SIZES))[0][:3] for seed in (6, 7)
-    )
-    q, k, v = (x.detach() for x in qkv())
-    static = [t.clone() for t in first]
+@pytest.mark.parametrize("ahead", [False, True])
+def test_graph_replays_with_new_metadata(ahead):
+    layouts = [random_layout(seed, heads=2, q_sizes=SIZES) for seed in (8, 9, 10)]
+    static, _ = on_device(layouts[0])
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    d_o = torch.randn_like(q)
+    plan = kpage.plan(*static)
+    if ahead:
+        plan.build_backward()
 
     def step():
-        return kpage.attention(q, k, v, kpage.plan(*static))
+        plan.update_(*static)
+        return run(q, k, v, d_o, plan)
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -106,67 +201,65 @@ def test_graph_replays_with_new_lists():
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = step()
-    for tensors in (second, first):
-        for target, source in zip(static, tensors, strict=True):
-            target.copy_(source)
+        results = step()
+    for layout in layouts:
+        for tensor, value in zip(static[:3], layout.arguments[:3], strict=True):
+            tensor.copy_(value)
         graph.replay()
-        assert torch.equal(out, kpage.attention(q, k, v, kpage.plan(*tensors)))
+        expected = run(q, k, v, d_o, plan_of(layout))
+        assert torch.equal(results[0], expected[0]) and torch.equal(results[1], expected[1])
+        for a, b in zip(results[2:], expected[2:], strict=True):
+            assert relative_error(a, b) < 1e-3
 
 
-def test_update_in_place():
-    first, second = (
-        on_cuda(random_layout(seed, heads=4, q_sizes=SIZES))[0] for seed in (8, 9)
-    )
-    plan = kpage.plan(*first).build_backward()
-    plan.update_(*second)
-    fresh = kpage.plan(*second).build_backward()
-    assert torch.equal(plan._forward, fresh._forward)
-    assert torch.equal(plan._backward, fresh._backward)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_without_graph_breaks(backend):
+    layout = random_layout(11, heads=2, q_sizes=SIZES)
+    arguments, _ = on_device(layout)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES), kv_heads=1))
+    d_o = torch.randn_like(q)
+
+    @torch.compile(fullgraph=True, backend=backend)
+    def function(q, k, v, *arguments):
+        return kpage.attention(q, k, v, kpage.plan(*arguments))
+
+    out = function(q, k, v, *arguments[:3])
+    expected = run(q, k, v, d_o, plan_of(layout))
+    assert torch.equal(out, expected[0])
+    got = torch.autograd.grad(out, (q, k, v), d_o)
+    assert all(relative_error(a, b) < 1e-3 for a, b in zip(got, expected[2:], strict=True))
 
 
-def test_compiled_plan_and_attention():
-    tensors, _ = on_cuda(random_layout(10, heads=4, q_sizes=SIZES))
-    q, k, v = qkv()
-
-    @torch.compile(fullgraph=True)
-    def function(q, k, v, *tensors):
-        return kpage.attention(q, k, v, kpage.plan(*tensors))
-
-    out = function(q, k, v, *tensors[:3])
-    assert torch.equal(out, kpage.attention(q, k, v, kpage.plan(*tensors)))
-    out.sum().backward()
-    assert q.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("position", "value", "argument"),
-    [((0, 0, 0, 0), 99, "q2k_block_index"), ((0, 1, 0, 0), -5, "q2k_block_index")],
-)
-def test_bad_value_is_told_later(position, value, argument):
-    layout = random_layout(11, heads=4, q_sizes=SIZES)
-    layout.nums.fill_(1)
-    layout.index[position] = value
-    tensors, _ = on_cuda(layout)
-    plan = kpage.plan(*tensors)
-    kpage.attention(*qkv(), plan).sum().backward()  # runs without the offender
-    with pytest.raises(ValueError, match=argument):
+@pytest.mark.parametrize("fault", ["index", "count", "size"])
+def test_bad_values_run_safely_and_are_told(fault):
+    layout = random_layout(12, heads=2, q_sizes=SIZES)
+    arguments, _ = on_device(layout)
+    if fault == "index":
+        arguments[0][0, 1, 2, 0] = 1 << 30
+        arguments[1][0, 1, 2] = max(1, int(arguments[1][0, 1, 2]))
+    elif fault == "count":
+        arguments[1][0, 0, 0] = -(1 << 31)
+    else:
+        arguments[2][3] = 129
+    name = {"index": "q2k_block_index", "count": "q2k_block_nums", "size": "q_block_sizes"}
+    plan = kpage.plan(*arguments)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    run(q, k, v, torch.randn_like(q), plan)
+    torch.cuda.synchronize()
+    with pytest.raises(ValueError, match=name[fault]):
         plan.stats()
 
 
-def test_tensors_on_different_devices():
-    layout = random_layout(12, heads=4, q_sizes=SIZES)
-    q, k, v = qkv()
-    with pytest.raises(ValueError, match="plan: expected a plan on cuda:0 as q, got cpu"):
-        kpage.attention(q, k, v, kpage.plan(*layout.arguments))
-    tensors, _ = on_cuda(layout)
-    with pytest.raises((ValueError, RuntimeError), match="k: expected a tensor on cuda:0"):
-        kpage.attention(q, k.cpu(), v, kpage.plan(*tensors))
-
-
-def test_strides_that_no_tensor_map_reaches():
-    tensors, _ = on_cuda(random_layout(13, heads=4, q_sizes=SIZES))
-    q, k, v = (x.detach() for x in qkv())
-    odd = torch.empty(1, 4, q.shape[2], 65, device="cuda", dtype=torch.bfloat16)[..., :64]
-    with pytest.raises(ValueError, match="q: expected"):
-        kpage.attention(odd, k, v, kpage.plan(*tensors))
+def test_wrong_arguments_on_the_device():
+    layout = random_layout(13, heads=2, q_sizes=SIZES)
+    arguments, _ = on_device(layout)
+    with pytest.raises(ValueError, match="q2k_block_index"):
+        kpage.plan(arguments[0].long(), *arguments[1:])
+    with pytest.raises(ValueError, match="q2k_block_nums"):
+        kpage.plan(arguments[0], arguments[1].cpu(), arguments[2])
+    plan = kpage.plan(*arguments)
+    q, k, v = (x.cuda() for x in simple_qkv(rows=128 * len(SIZES)))
+    with pytest.raises(ValueError, match="plan"):
+        kpage.attention(q.cpu(), k.cpu(), v.cpu(), plan)
+    with pytest.raises(RuntimeError, match="no backend runs"):
+        kpage.attention(q[..., :32], k[..., :32], v[..., :32], plan)

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Passes the tests that need a GPU, from a finished build; nothing is compiled.
+#   scripts/gpu_tests.sh BUILD [LOGS]     BUILD: build/cuda, or a folder with its bin/kpage_gpu_tests
+#                                         and python/kpage/_ops.so; LOGS: folder for logs
+# KPAGE_PROPERTY_COUNT, KPAGE_DEVICE_PLANS: numbers of random layouts (504; 1,000).
+# KPAGE_SANITIZER_COUNT: of those under each tool of compute-sanitizer (16; 0: none).
+# Prints a line for each step and a closing line; exit code 1 where a step failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build="$(realpath "${1:?usage: scripts/gpu_tests.sh BUILD [LOGS]}")"
+logs="${2:-$(mktemp -d)}"
+mkdir -p "${logs}"
+program="${build}/bin/kpage_gpu_tests"
+python="${PYTHON:-python3}"
+shards=8
+failed=0
+begin=${SECONDS}
+
+# step <name> <seconds> <command>...
+step() {
+  local name="$1" limit="$2" from=${SECONDS}
+  shift 2
+  if timeout -k 5 "${limit}" "$@" >"${logs}/${name}.log" 2>&1; then
+    echo "ok      ${name} ($((SECONDS - from)) s)"
+  else
+    echo "FAILED  ${name} (exit code $?, $((SECONDS - from)) s), ${logs}/${name}.log:"
+    grep -E 'Failure|error|Error|FAILED|===' "${logs}/${name}.log" | tail -12
+    return 1
+  fi
+}
+
+# at_once <command>: begins it; finish waits for all of them.
+pids=()
+at_once() {
+  "$@" &
+  pids+=($!)
+}
+finish() {
+  local pid
+  for pid in "${pids[@]}"; do
+    wait "${pid}" || failed=$((failed + 1))
+  done
+  pids=()
+}
+
+# Small ones first: whether anything runs at all.
+KPAGE_PROPERTY_COUNT=8 step small 60 "${program}" --gtest_filter='*Gpu*/0:*CudaAttention*/0' ||
+  failed=$((failed + 1))
+
+at_once step device-plans 240 "${program}" --gtest_filter='DevicePlan*'
+for ((shard = 0; shard < shards; ++shard)); do
+  at_once step "forward-${shard}" 240 "${program}" --gtest_filter="*ForwardGpu*/${shard}"
+  at_once step "backward-${shard}" 240 "${program}" --gtest_filter="*BackwardGpu*/${shard}"
+  at_once step "attention-${shard}" 240 "${program}" --gtest_filter="*CudaAttention*/${shard}"
+done
+if [[ -f "${build}/python/kpage/_ops.so" ]]; then
+  package="$(mktemp -d)"
+  cp -rL python/kpage "${package}/"
+  cp "${build}/python/kpage/_ops.so" "${package}/kpage/"
+  at_once step python 240 env PYTHONPATH="${package}" "${python}" -m pytest -q -x --maxfail=10 \
+    -p no:cacheprovider tests/python/test_cuda.py
+fi
+finish
+
+count="${KPAGE_SANITIZER_COUNT:-16}"
+if ((count > 0)) && command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck synccheck initcheck; do
+    at_once step "${tool}" 240 env KPAGE_PROPERTY_COUNT="${count}" KPAGE_DEVICE_PLANS="${count}" \
+      compute-sanitizer --tool "${tool}" --error-exitcode 9 "${program}" \
+      --gtest_filter='*Gpu*/0:DevicePlan.EqualsTheHostsOnRandomLayouts:DevicePlan.TellsWhatIsWrong'
+  done
+  finish
+else
+  echo "skipped compute-sanitizer"
+fi
+
+if ((failed == 0)); then
+  echo "gpu_tests: all passed in $((SECONDS - begin)) s"
+else
+  echo "gpu_tests: ${failed} steps FAILED in $((SECONDS - begin)) s"
+  exit 1
+fi

@@ -1,6 +1,4 @@
 // The property body finds what it is there to find.
-#include "support/attention_property.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -12,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/elements.h"
+#include "support/attention_property.h"
 #include "support/plan_pairs.h"
 
 namespace kpage::test {

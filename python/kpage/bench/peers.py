@@ -258,9 +258,9 @@ def full_and_partial(problem, block):
 PEERS = (Bsa(), Fa4(), Flex())
 # Peers without an adapter here.
 ABSENT = {
-    "FlashInfer": "variable-block kernels are compiled on first use; not measured",
-    "FastVideo VSA": "built from source against ThunderKittens; not measured",
-    "flex-block-attn": "no released package; not measured",
-    "MagiAttention FFA": "no released wheel for this Python; not measured",
-    "MIT Block-Sparse-Attention": "no released wheel for this torch; not measured",
+    "FlashInfer": "absent: no adapter yet; its kernels have to be compiled ahead for sm_90a",
+    "FastVideo VSA": "absent: no adapter yet; built from source",
+    "flex-block-attn": "absent: no adapter yet; it masks no padding, so it is not exact on padded blocks",
+    "MagiAttention FFA": "absent: no adapter yet; built from source",
+    "MIT Block-Sparse-Attention": "absent: no adapter yet; built from source",
 }

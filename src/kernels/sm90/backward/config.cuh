@@ -37,6 +37,14 @@ inline constexpr int kOwnerWarp = 3;      // K and V
 // delta. Rows that are not valid hold -inf and 0, which makes P and dS zero.
 inline constexpr int kPageStatistics = 2 * plan::kPageRows;
 
+// Volatile, or what follows from it is computed once, before the loops, and takes registers that
+// warps do not have.
+__device__ __forceinline__ int lane_index() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // Hardware barriers.
 inline constexpr std::uint32_t kConsumerBarrier = 1;  // both consumer warpgroups
 inline constexpr std::uint32_t kGroupBarrier = 2;     // one of them: and 3
@@ -44,8 +52,8 @@ inline constexpr std::uint32_t kRouteBarrier = 15;    // all threads, between th
 
 // What differs between owners of eight and of four slots. With eight, both warpgroups share every
 // tile, 64 K/V rows each. With four, they take alternate tiles; a stage then always serves the same
-// warpgroup, which needs an even number of stages. The fourth lies where K and V have rows to
-// spare.
+// warpgroup, which needs an even number of stages. They have one more, in the rows of K
+// and V that they leave free.
 template <int kSlots>
 struct Route {
   static_assert(kSlots == plan::kOwnerSlots || kSlots == plan::kSmallOwnerSlots);
@@ -69,6 +77,7 @@ struct OwnerRecord {
   std::int32_t tiles;  // kNoMoreOwners: the route is done
   std::int32_t batch_head;
   std::int32_t attended;  // 0: nobody selects it, so what its rows hold must not matter
+  std::uint32_t parity;   // of its phase of owner_full: a register less than if each warp counted
   std::int32_t row[plan::kOwnerSlots];
   std::uint8_t rows[plan::kOwnerSlots];  // how the slot is loaded: see TileRecord
   std::uint8_t whole[plan::kOwnerSlots];
@@ -111,10 +120,11 @@ struct StageInfo {
   std::uint32_t slots;
 };
 
-template <class Element_, int kHeadDim_>
+template <class Element_, int kHeadDim_, bool kFixedPoint_ = false>
 struct Config {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
+  static constexpr bool kFixedPoint = kFixedPoint_;  // dQ: see bounds.cuh
   static constexpr int kSlabs = PageBytes<kHeadDim>::kSlabs;
   static constexpr int kHalf = kHeadDim / 2;  // columns of dQ that a warpgroup computes at a time
 
@@ -128,9 +138,11 @@ struct Config {
   static constexpr int kWarpGradients = plan::kPageRows * kHalf;
 
   struct SharedStorage {
+    // The rows of K that an owner of four slots leaves free are one more stage before those of Q,
+    // and those of V before dO.
     alignas(1024) std::byte k[kOwnerBytes];
-    std::byte v[kOwnerBytes];
     std::byte q[3][kTileBytes];
+    std::byte v[kOwnerBytes];
     std::byte d_o[3][kTileBytes];
     // dS^T, double-buffered: [128 K/V rows][64 query rows], swizzled. With four slots, [2 tiles].
     std::byte d_s[2][kOwnerRows * kTileRows * 2];
@@ -144,6 +156,15 @@ struct Config {
     std::uint64_t tile_record_full[kTileRecords], tile_record_empty[kTileRecords];
     std::uint64_t d_s_full[2];
   };
+  static_assert(offsetof(SharedStorage, q) == kOwnerBytes && kOwnerBytes == 2 * kTileBytes &&
+                offsetof(SharedStorage, d_o) == offsetof(SharedStorage, v) + kOwnerBytes);
+  // Offset of the first stage of a route.
+  template <class Route>
+  static constexpr std::size_t kFirstQuery =
+      offsetof(SharedStorage, q) - (Route::kShared ? 0 : kTileBytes);
+  template <class Route>
+  static constexpr std::size_t kFirstGradient =
+      offsetof(SharedStorage, d_o) - (Route::kShared ? 0 : kTileBytes);
   static constexpr int kSharedBytes = static_cast<int>(sizeof(SharedStorage));
   static_assert(kSharedBytes <= 227 * 1024);
 };

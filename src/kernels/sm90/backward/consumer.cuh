@@ -15,6 +15,7 @@
 #include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/registers.cuh"
 #include "kernels/ptx/wgmma.cuh"
+#include "kernels/sm90/backward/bounds.cuh"
 #include "kernels/sm90/backward/config.cuh"
 #include "kernels/sm90/backward/epilogue.cuh"
 #include "kernels/sm90/backward/params.h"
@@ -40,29 +41,22 @@ class Consumer {
         params_(params),
         barriers_(shared.route[R::kShared ? 0 : 1]),
         group_(group),
-        warp_(uniform(static_cast<int>(threadIdx.x) % kGroupThreads / kWarpThreads)),
-        lane_(static_cast<int>(threadIdx.x) % kWarpThreads) {
-    query_stage_ = R::kShared ? 0 : group;
-    gradient_stage_ = query_stage_;
+        warp_(uniform(static_cast<int>(threadIdx.x) % kGroupThreads / kWarpThreads)) {
+    stage_ = R::kShared ? 0 : group;
   }
 
   // All owners of this route. `record` is the position in the ring of owner records.
   __device__ __forceinline__ void run(RecordPosition<kOwnerRecords>& record) {
-    std::uint32_t parity = 0;
     for (;;) {
       ptx::wait(shared_.owner_record_full[record.slot()], record.parity());
       const OwnerRecord& owner = shared_.owners[record.slot()];
       const std::int32_t tiles = uniform(owner.tiles);
       if (tiles != kNoMoreOwners) {
-        const std::int32_t valid = owner.valid[slot()];
-        partial_ = uniform(valid < plan::kPageRows);
-        left_ = valid - lane_ / 4;
-        ptx::wait(barriers_.owner_full, parity);
-        parity ^= 1;
+        ptx::wait(barriers_.owner_full, owner.parity);
         walk(owner, tiles);
       }
       __syncwarp();
-      if (lane_ == 0) {
+      if (lane_index() == 0) {
         ptx::arrive(shared_.owner_record_empty[record.slot()]);
       }
       record.advance();
@@ -92,22 +86,11 @@ class Consumer {
     return ptx::Descriptor::at(address(offset), C::kSlabBytes, kDsGroup);
   }
   static __device__ __forceinline__ ptx::Descriptor query_rows(int stage) {
-    const ptx::Descriptor base = rows_at(offsetof(Shared, q));
-    if constexpr (!R::kShared) {
-      if (stage == 3) {
-        return rows_at(offsetof(Shared, k)) + C::kOwnerBytes / 2;
-      }
-    }
-    return base + static_cast<std::uint32_t>(stage) * C::kTileBytes;
+    return rows_at(C::template kFirstQuery<R>) + static_cast<std::uint32_t>(stage) * C::kTileBytes;
   }
   static __device__ __forceinline__ ptx::Descriptor gradient_rows(int stage) {
-    const ptx::Descriptor base = rows_at(offsetof(Shared, d_o));
-    if constexpr (!R::kShared) {
-      if (stage == 3) {
-        return rows_at(offsetof(Shared, v)) + C::kOwnerBytes / 2;
-      }
-    }
-    return base + static_cast<std::uint32_t>(stage) * C::kTileBytes;
+    return rows_at(C::template kFirstGradient<R>) +
+           static_cast<std::uint32_t>(stage) * C::kTileBytes;
   }
   // The 64 rows of K or V that this warpgroup multiplies.
   __device__ __forceinline__ ptx::Descriptor own_rows(std::size_t offset) const {
@@ -171,12 +154,20 @@ class Consumer {
 
   // Adds the dQ of this warp's query page, half of its columns, to the accumulator.
   __device__ __forceinline__ void put_dq(std::int32_t page, int half) {
-    const float(&dq)[C::kHalf / 2] = dq_accumulators();
+    float(&dq)[C::kHalf / 2] = dq_accumulators();
     float* const staged = staging();
     if (lane_ == 0) {
       ptx::wait_bulk_reads();
     }
     __syncwarp();
+    if constexpr (C::kFixedPoint) {
+      const std::uint32_t scales = R::kShared ? row_scales_ : row_scales_of(page);
+#pragma unroll
+      for (int i = 0; i < C::kHalf / 2; ++i) {
+        const float scale = i / 2 % 2 == 0 ? low_scale(scales) : high_scale(scales);
+        dq[i] = __int_as_float(__float2int_rn(dq[i] * scale));
+      }
+    }
 #pragma unroll
     for (int i = 0; i < C::kHalf / 8; ++i) {
       *reinterpret_cast<float4*>(staged + (i * kWarpThreads + lane_) * 4) =
@@ -185,10 +176,21 @@ class Consumer {
     ptx::fence_shared_async();
     __syncwarp();
     if (lane_ == 0 && page != kNoPage) {
-      ptx::reduce_add(
-          params_.d_q + std::int64_t{page} * C::kPageGradients + half * C::kWarpGradients, staged,
-          C::kWarpGradients * sizeof(float));
+      float* const to =
+          params_.d_q + std::int64_t{page} * C::kPageGradients + half * C::kWarpGradients;
+      constexpr std::uint32_t kBytes = C::kWarpGradients * sizeof(float);
+      if constexpr (C::kFixedPoint) {
+        ptx::reduce_add(reinterpret_cast<std::int32_t*>(to),
+                        reinterpret_cast<const std::int32_t*>(staged), kBytes);
+      } else {
+        ptx::reduce_add(to, staged, kBytes);
+      }
     }
+  }
+  __device__ __forceinline__ std::uint32_t row_scales_of(std::int32_t page) const {
+    return page == kNoPage
+               ? 0u
+               : params_.row_scales[std::int64_t{page} * (plan::kPageRows / 2) + lane_ / 4];
   }
   __device__ __forceinline__ float* staging() const {
     return shared_
@@ -203,15 +205,16 @@ class Consumer {
   static __device__ __forceinline__ int previous(int stage) {
     return stage >= R::kStep ? stage - R::kStep : stage - R::kStep + R::kStages;
   }
-  static __device__ __forceinline__ void advance(int& stage, std::uint32_t& parity) {
-    stage += R::kStep;
-    if (stage >= R::kStages) {
-      stage -= R::kStages;
-      parity ^= 1;
+  __device__ __forceinline__ void advance() {
+    stage_ += R::kStep;
+    if (stage_ >= R::kStages) {
+      stage_ -= R::kStages;
+      parity_ ^= 1;
     }
   }
 
   __device__ __forceinline__ void walk(const OwnerRecord& owner, std::int32_t tiles) {
+    lane_ = lane_index();
     const ptx::Descriptor k = own_rows(offsetof(Shared, k));
     const ptx::Descriptor v = own_rows(offsetof(Shared, v));
     // With eight slots a warpgroup computes one half of the columns of dQ, with four both.
@@ -232,8 +235,8 @@ class Consumer {
       dk_[i] = 0.0f;
       dv_[i] = 0.0f;
     }
-    ptx::wait(barriers_.query_full[query_stage_], query_parity_);
-    multiply_rows(s_, k, query_rows(query_stage_));
+    ptx::wait(barriers_.query_full[stage_], parity_);
+    multiply_rows(s_, k, query_rows(stage_));
     ptx::wgmma_wait<0>();
 
     const auto previous_dq = [&](bool wait) {
@@ -247,14 +250,15 @@ class Consumer {
     // At the top of a tile S is done and dK of the last tile is in flight. Of the last tile's dQ,
     // owners of four slots have put out one half, others nothing.
     std::int32_t page = kNoPage;
-    for (std::int32_t tile = R::kShared ? 0 : group_; tile < tiles; tile += R::kStep) {
-      const bool first = tile < R::kStep;
-      const int stage = query_stage_;
+    bool first = true;
+    for (std::int32_t left = tiles - (R::kShared ? 0 : group_); left > 0; left -= R::kStep) {
+      const int stage = stage_;
       const auto& statistics = shared_.statistics[stage];
       const int column = 2 * (lane_ & 3);
 
       previous_dq(!first);  // the first: of whatever is there, and unused
       const std::uint32_t pairs = uniform(shared_.info[stage].slots);
+      const int valid = uniform(static_cast<int>(owner.valid[slot()]));
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         const float2 lse = *reinterpret_cast<const float2*>(&statistics[n / 2][n % 2 * 8 + column]);
@@ -264,11 +268,11 @@ class Consumer {
           s_[4 * n + 2 * h + 1] = ptx::ex2(fmaf(s_[4 * n + 2 * h + 1], params_.scale_log2, lse.y));
         }
       }
-      if (partial_ || pairs != kEveryPair) {
+      if (valid < plan::kPageRows || pairs != kEveryPair) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
           const bool pair = (pairs >> (i / 8 * 8 + slot()) & 1) != 0;
-          s_[i] = pair && left_ > i / 2 % 2 * 8 ? s_[i] : 0.0f;
+          s_[i] = pair && lane_ / 4 + i / 2 % 2 * 8 < valid ? s_[i] : 0.0f;
         }
       }
       std::uint32_t p[16];
@@ -277,21 +281,22 @@ class Consumer {
         p[i] = ptx::pack<Element>(s_[2 * i], s_[2 * i + 1]);
       }
 
-      const int gradient_stage = gradient_stage_;
-      ptx::wait(barriers_.gradient_full[gradient_stage], gradient_parity_);
-      advance(gradient_stage_, gradient_parity_);
-      add_dv(p, gradient_rows(gradient_stage));
+      ptx::wait(barriers_.gradient_full[stage], parity_);
+      add_dv(p, gradient_rows(stage));
       ptx::wgmma_wait<1>();  // dQ and dK of the last tile are done, dV runs
       if (!first) {
         release_query(previous(stage));
         put_dq(page, R::kShared ? group_ : 1);
       }
       page = shared_.info[stage].page[warp_];
+      if constexpr (C::kFixedPoint && R::kShared) {
+        row_scales_ = row_scales_of(page);
+      }
 
-      multiply_rows(dp_, v, gradient_rows(gradient_stage));
+      multiply_rows(dp_, v, gradient_rows(stage));
       ptx::wgmma_wait<0>();
       if (lane_ == 0) {
-        ptx::arrive(barriers_.gradient_empty[gradient_stage]);
+        ptx::arrive(barriers_.gradient_empty[stage]);
       }
 #pragma unroll
       for (int i = 0; i < kTilePages; ++i) {
@@ -323,19 +328,20 @@ class Consumer {
         multiply_dq(ds_all + ds_buffer_, k_half);
       }
 
-      advance(query_stage_, query_parity_);
-      if (tile + R::kStep < tiles) {
-        ptx::wait(barriers_.query_full[query_stage_], query_parity_);
+      advance();
+      if (left > R::kStep) {
+        ptx::wait(barriers_.query_full[stage_], parity_);
       }
       // After the last tile: of whatever is there, and unused. A branch around the product would
       // make the compiler serialise all products.
-      multiply_rows(s_, k, query_rows(query_stage_));
+      multiply_rows(s_, k, query_rows(stage_));
       add_dk(ds_own + ds_buffer_, query_rows(stage));
       if constexpr (!R::kShared) {
         ptx::wgmma_wait<2>();
         put_dq(page, 0);
       }
       ds_buffer_ ^= kDsBytes;
+      first = false;
       // Accumulators that ordinary code reads must be waited for in the iteration that issued their
       // product (ptxas serialises products otherwise); those of dK need not.
       ptx::wgmma_wait<1>();
@@ -343,7 +349,7 @@ class Consumer {
     previous_dq(true);
     ptx::wgmma_wait<0>();
     put_dq(page, R::kShared ? group_ : 1);
-    release_query(previous(query_stage_));
+    release_query(previous(stage_));
     if (lane_ == 0) {
       ptx::arrive(barriers_.owner_empty);
       ptx::wait_bulk_reads();
@@ -361,15 +367,13 @@ class Consumer {
   RouteBarriers& barriers_;
   const int group_;
   const int warp_;
-  const int lane_;
-  int query_stage_;
-  int gradient_stage_;
-  std::uint32_t query_parity_ = 0;
-  std::uint32_t gradient_parity_ = 0;
+  int lane_ = 0;
+  int stage_;  // of Q and of dO of the next tile
+  std::uint32_t parity_ = 0;
   std::uint32_t ds_buffer_ = 0;  // byte offset of the buffer that is written next
   std::uint32_t ds_count_ = 0;   // buffers written
-  std::int32_t left_ = 0;        // rows lane / 4 and lane / 4 + 8 are valid if above 0 and 8
-  bool partial_ = false;         // the warp's page has rows that are not
+  // Fixed point: of this lane's rows of the page. Loaded ahead where there is a register for them.
+  std::uint32_t row_scales_ = 0;
   float dk_[C::kHalf];
   float dv_[C::kHalf];
   float s_[32];

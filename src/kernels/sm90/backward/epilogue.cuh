@@ -21,10 +21,10 @@ class Epilogue {
 
   __device__ __forceinline__ Epilogue(Shared& shared, const MainParams& params)
       : shared_(shared), params_(params) {
-    // Volatile, or the compiler computes what follows from it before the walk, and spills it.
+    lane_ = lane_index();
+    // Volatile for the same reason.
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    lane_ = thread % kWarpThreads;
     warp_ = thread % kGroupThreads / kWarpThreads;
     group_ = thread / kGroupThreads - 1;
   }
@@ -97,8 +97,9 @@ class Epilogue {
     const auto valid =
         static_cast<int>(min_of<std::int64_t>(owner.valid[slot], params_.kv_rows - row));
     if (valid > 0 && params_.group > 1) {
-      const std::int64_t kv_heads = heads / params_.group;
-      add_rows(x, sum + ((batch * kv_heads + head) * params_.kv_rows + row) * C::kHeadDim, valid);
+      const std::int64_t batch_head =
+          C::kFixedPoint ? owner.batch_head : batch * (heads / params_.group) + head;
+      add_rows(x, sum + (batch_head * params_.kv_rows + row) * C::kHeadDim, valid);
     } else if (valid > 0) {
       write_rows(x, factor,
                  static_cast<Element*>(to.data) + batch * to.batch + head * to.head + row * to.row,

@@ -31,6 +31,8 @@ template <class Shared>
 __device__ __forceinline__ void init_barriers(Shared& shared) {
   init_route<Route<plan::kOwnerSlots>>(shared.route[0]);
   init_route<Route<plan::kSmallOwnerSlots>>(shared.route[1]);
+  static_assert(kOwnerRecords == 2);  // the scheduler looks at the record before
+  shared.owners[1].parity = 1;
   for (int i = 0; i < kOwnerRecords; ++i) {
     ptx::init(shared.owner_record_full[i], 1);
     ptx::init(shared.owner_record_empty[i], kConsumerWarps + 3);  // and the three warps that load

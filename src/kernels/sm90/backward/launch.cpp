@@ -28,7 +28,9 @@ using backward_kernel::RowTensor;
 
 constexpr int kComputeCapability = 9;  // 9.0; these instructions exist nowhere else
 constexpr std::int64_t kSectionBytes = 128;
+// Of a page.
 constexpr std::int64_t kStatisticsBytes = 2 * plan::kPageRows * std::int64_t{sizeof(float)};
+constexpr std::int64_t kScaleBytes = plan::kPageRows * std::int64_t{sizeof(std::uint16_t)};
 
 struct Kernel {
   DType dtype;
@@ -87,15 +89,19 @@ bool shares_heads(const BackwardArgs& args) { return args.k.shape[1] != args.q.s
 
 // Byte offsets into the workspace.
 struct Workspace {
-  std::int64_t ticket, statistics, d_q, d_k_sum, d_v_sum, bytes;
+  std::int64_t ticket, statistics, d_q, row_scales;
+  std::int64_t zeroed;  // from here on to the end
+  std::int64_t bounds, d_k_sum, d_v_sum, bytes;
 };
 Workspace workspace_of(const BackwardArgs& args) {
   const std::int64_t pages = args.q.shape[0] * args.q.shape[1] * page_capacity(args);
   const std::int64_t head_dim = args.q.shape[3];
-  const std::int64_t sum_bytes = shares_heads(args)
-                                     ? args.k.shape[0] * args.k.shape[1] * args.k.shape[2] *
-                                           head_dim * std::int64_t{sizeof(float)}
-                                     : 0;
+  constexpr std::int64_t kFloat = sizeof(float);
+  // Deterministic, every query head has sums of its own, to be added up in order.
+  const std::int64_t sum_heads = !shares_heads(args)  ? 0
+                                 : args.deterministic ? args.q.shape[1]
+                                                      : args.k.shape[1];
+  const std::int64_t sum_bytes = args.k.shape[0] * sum_heads * args.k.shape[2] * head_dim * kFloat;
   Workspace at{};
   std::int64_t end = 0;
   const auto place = [&end](std::int64_t bytes) {
@@ -105,7 +111,12 @@ Workspace workspace_of(const BackwardArgs& args) {
   };
   at.ticket = place(sizeof(std::uint32_t));
   at.statistics = place(pages * kStatisticsBytes);
-  at.d_q = place(pages * plan::kPageRows * head_dim * std::int64_t{sizeof(float)});
+  at.d_q = place(pages * plan::kPageRows * head_dim * kFloat);
+  at.row_scales = place(args.deterministic ? pages * kScaleBytes : 0);
+  at.zeroed = end;
+  at.bounds = place(args.deterministic ? args.q.shape[0] * args.q.shape[1] *
+                                             std::int64_t{sizeof(backward_kernel::HeadBounds)}
+                                       : 0);
   at.d_k_sum = place(sum_bytes);
   at.d_v_sum = place(sum_bytes);
   at.bytes = end;
@@ -150,10 +161,6 @@ Status can_backward(const BackwardArgs& args) {
   if (find_kernel(args) == nullptr) {
     return unsupported(
         text("bf16 and fp16 with head dimensions 64 and 128, not ", args.q.shape[3]));
-  }
-  if (args.deterministic) {
-    return unsupported(
-        "gradients that differ in rounding between runs: deterministic is not built");
   }
   constexpr std::int64_t kMostPages = std::numeric_limits<std::int32_t>::max();
   if (const std::int64_t heads = args.q.shape[0] * args.q.shape[1];
@@ -224,7 +231,20 @@ Status backward(const BackwardArgs& args) {
   main.d_k_sum = section(at.d_k_sum);
   main.d_v_sum = section(at.d_v_sum);
 
+  backward_kernel::BoundsParams& bounds = params.bounds;
+  bounds.k = rows_of(args.k);
+  bounds.v = rows_of(args.v);
+  bounds.forward = main.forward;
+  bounds.backward = main.backward;
+  bounds.group = main.group;
+  bounds.kv_rows = main.kv_rows;
   backward_kernel::PreprocessParams& pre = params.preprocess;
+  if (args.deterministic) {
+    bounds.bounds = reinterpret_cast<backward_kernel::HeadBounds*>(args.workspace + at.bounds);
+    pre.bounds = bounds.bounds;
+    pre.row_scales = reinterpret_cast<std::uint32_t*>(args.workspace + at.row_scales);
+    main.row_scales = pre.row_scales;
+  }
   pre.o = rows_of(args.o);
   pre.d_o = rows_of(args.d_o);
   pre.lse = numbers_of(args.lse);
@@ -243,6 +263,7 @@ Status backward(const BackwardArgs& args) {
   post.group = main.group;
   post.page_capacity = main.page_capacity;
   post.d_q = main.d_q;
+  post.row_scales = main.row_scales;
   post.scale = main.scale;
   post.d_q_out = rows_of(args.dq);
   post.d_k = main.d_k;
@@ -250,10 +271,9 @@ Status backward(const BackwardArgs& args) {
   post.d_k_sum = main.d_k_sum;
   post.d_v_sum = main.d_v_sum;
 
-  if (shares_heads(args)) {
-    const cudaError_t error =
-        cudaMemsetAsync(args.workspace + at.d_k_sum, 0,
-                        static_cast<std::size_t>(at.bytes - at.d_k_sum), args.stream);
+  if (at.bytes > at.zeroed) {
+    const cudaError_t error = cudaMemsetAsync(
+        args.workspace + at.zeroed, 0, static_cast<std::size_t>(at.bytes - at.zeroed), args.stream);
     if (error != cudaSuccess) {
       return cuda_status(error, "cudaMemsetAsync");
     }

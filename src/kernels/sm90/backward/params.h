@@ -33,13 +33,31 @@ struct MainParams {
   std::int32_t page_capacity;  // pages of a (batch, head) in the accumulator and the statistics
   const float* statistics;     // [B * H * page_capacity, kPageStatistics]
   float* d_q;                  // [B * H * page_capacity, kPageGradients]
-  std::uint32_t* ticket;       // counts the items that CTAs have taken
-  float scale_log2;            // of the scores, times log2(e)
+  const std::uint32_t* row_scales;  // [B * H * page_capacity, 8]: see bounds.cuh; null: dQ is fp32
+  std::uint32_t* ticket;            // counts the items that CTAs have taken
+  float scale_log2;                 // of the scores, times log2(e)
   float scale;
   std::int64_t kv_rows;
   RowTensor d_k, d_v;  // [B, Hkv, Sk, D]; where group is 1
-  float* d_k_sum;      // [B, Hkv, Sk, D] contiguous; where query heads share K and V
+  // Where query heads share K and V: their sums, [B, Hkv, Sk, D] contiguous; or, deterministic,
+  // each of them, [B, H, Sk, D].
+  float* d_k_sum;
   float* d_v_sum;
+};
+
+// The largest |K| and the largest norm of a row of V among the blocks that a query head attends to,
+// as the bits of floats that are not negative, which order as they do.
+struct HeadBounds {
+  std::uint32_t k;
+  std::uint32_t v;
+};
+struct BoundsParams {
+  RowTensor k, v;  // [B, Hkv, Sk, D]
+  plan::ForwardView forward;
+  plan::BackwardView backward;
+  std::int32_t group;
+  std::int64_t kv_rows;
+  HeadBounds* bounds;  // [B * H], zero before; null: not deterministic
 };
 
 struct PreprocessParams {
@@ -50,6 +68,8 @@ struct PreprocessParams {
   std::int32_t page_capacity;
   float* statistics;
   float* d_q;
+  const HeadBounds* bounds;  // null: not deterministic
+  std::uint32_t* row_scales;
   std::uint32_t* ticket;
 };
 
@@ -60,6 +80,7 @@ struct PostprocessParams {
   std::int32_t page_capacity;
   bool multiplied;  // the main kernel ran, and wrote dK and dV of all blocks
   const float* d_q;
+  const std::uint32_t* row_scales;
   float scale;
   RowTensor d_q_out;   // [B, H, Sq, D]
   RowTensor d_k, d_v;  // [B, Hkv, Sk, D]
@@ -69,6 +90,7 @@ struct PostprocessParams {
 
 // A whole backward.
 struct Params {
+  BoundsParams bounds;
   PreprocessParams preprocess;
   MainParams main;
   PostprocessParams postprocess;

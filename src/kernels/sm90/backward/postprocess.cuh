@@ -5,9 +5,10 @@
 #include <cstdint>
 
 #include "kernels/ptx/registers.cuh"
+#include "kernels/sm90/backward/bounds.cuh"
 #include "kernels/sm90/backward/config.cuh"
 #include "kernels/sm90/backward/params.h"
-#include "kernels/sm90/backward/preprocess.cuh"
+#include "kernels/sm90/backward/rows.cuh"
 
 namespace kpage::kernels::sm90::backward_kernel {
 
@@ -95,6 +96,20 @@ __device__ __forceinline__ void convert_page(const PostprocessParams& params, co
   for (int i = 0; i < kLoads; ++i) {
     fragment[i] = from[i * kWarpThreads + lane];
   }
+  float factor[2] = {params.scale, params.scale};  // of rows lane / 4 and lane / 4 + 8
+  if (params.row_scales != nullptr) {
+    // The accumulator holds integers: see bounds.cuh.
+    const std::uint32_t pair = params.row_scales[page.page * (plan::kPageRows / 2) + lane / 4];
+    factor[0] = low_scale(pair) > 0.0f ? params.scale / low_scale(pair) : 0.0f;
+    factor[1] = high_scale(pair) > 0.0f ? params.scale / high_scale(pair) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const float4 x = fragment[i];
+      fragment[i] = make_float4(
+          static_cast<float>(__float_as_int(x.x)), static_cast<float>(__float_as_int(x.y)),
+          static_cast<float>(__float_as_int(x.z)), static_cast<float>(__float_as_int(x.w)));
+    }
+  }
   // Fragment i is chunk i of rows lane / 4 and lane / 4 + 8: halves of dQ follow each other.
   const int row = lane / 4;
 #pragma unroll
@@ -102,9 +117,9 @@ __device__ __forceinline__ void convert_page(const PostprocessParams& params, co
     const float4 x = fragment[i];
     const int chunk = i ^ row;  // rows 8 apart are swizzled alike
     reinterpret_cast<std::uint32_t*>(staged + row * kRowChunks + chunk)[lane % 4] =
-        ptx::pack<Element>(x.x * params.scale, x.y * params.scale);
+        ptx::pack<Element>(x.x * factor[0], x.y * factor[0]);
     reinterpret_cast<std::uint32_t*>(staged + (row + 8) * kRowChunks + chunk)[lane % 4] =
-        ptx::pack<Element>(x.z * params.scale, x.w * params.scale);
+        ptx::pack<Element>(x.z * factor[1], x.w * factor[1]);
   }
   __syncwarp();
 #pragma unroll
@@ -119,25 +134,40 @@ __device__ __forceinline__ void convert_page(const PostprocessParams& params, co
   }
 }
 
+// Rows [begin, end) of all K/V heads, one after the other: each the sum of `parts` rows, a query
+// head each, in their order.
 template <class C>
-__device__ __forceinline__ void convert_sums(const float* sums, float scale, const RowTensor& to,
-                                             std::int64_t heads, std::int64_t rows,
-                                             std::int64_t begin, std::int64_t end) {
+__device__ __forceinline__ void convert_sums(const float* sums, std::int32_t parts, float scale,
+                                             const RowTensor& to, std::int64_t heads,
+                                             std::int64_t rows, std::int64_t begin,
+                                             std::int64_t end) {
   using Element = typename C::Element;
   constexpr int kRowChunks = C::kHeadDim / kChunk;
   for (std::int64_t i = begin * kRowChunks + threadIdx.x; i < end * kRowChunks;
        i += kBlockThreads) {
-    const float4 low = reinterpret_cast<const float4*>(sums)[2 * i];
-    const float4 high = reinterpret_cast<const float4*>(sums)[2 * i + 1];
-    const std::int64_t row = i / kRowChunks;
+    const std::int64_t batch_head = i / kRowChunks / rows;
+    const std::int64_t row = i / kRowChunks % rows;
+    float sum[kChunk] = {};
+    for (std::int32_t part = 0; part < parts; ++part) {
+      const float4* const from = reinterpret_cast<const float4*>(
+          sums + ((batch_head * parts + part) * rows + row) * C::kHeadDim +
+          i % kRowChunks * kChunk);
+#pragma unroll
+      for (int j = 0; j < kChunk / 4; ++j) {
+        const float4 x = from[j];
+        sum[4 * j] += x.x;
+        sum[4 * j + 1] += x.y;
+        sum[4 * j + 2] += x.z;
+        sum[4 * j + 3] += x.w;
+      }
+    }
     uint4 packed;
-    packed.x = ptx::pack<Element>(low.x * scale, low.y * scale);
-    packed.y = ptx::pack<Element>(low.z * scale, low.w * scale);
-    packed.z = ptx::pack<Element>(high.x * scale, high.y * scale);
-    packed.w = ptx::pack<Element>(high.z * scale, high.w * scale);
-    *reinterpret_cast<uint4*>(
-        row_of<Element>(to, row / rows / heads, row / rows % heads, row % rows) +
-        i % kRowChunks * kChunk) = packed;
+    packed.x = ptx::pack<Element>(sum[0] * scale, sum[1] * scale);
+    packed.y = ptx::pack<Element>(sum[2] * scale, sum[3] * scale);
+    packed.z = ptx::pack<Element>(sum[4] * scale, sum[5] * scale);
+    packed.w = ptx::pack<Element>(sum[6] * scale, sum[7] * scale);
+    *reinterpret_cast<uint4*>(row_of<Element>(to, batch_head / heads, batch_head % heads, row) +
+                              i % kRowChunks * kChunk) = packed;
   }
 }
 
@@ -206,8 +236,10 @@ __global__ __launch_bounds__(kBlockThreads) void postprocess_kernel(
   const std::int64_t kv_heads = shape.heads / params.group;
   const std::int64_t begin = cta * kSumRows;
   const std::int64_t end = min_of(begin + kSumRows, shape.batch * kv_heads * params.kv_rows);
-  convert_sums<C>(params.d_k_sum, params.scale, params.d_k, kv_heads, params.kv_rows, begin, end);
-  convert_sums<C>(params.d_v_sum, 1.0f, params.d_v, kv_heads, params.kv_rows, begin, end);
+  const std::int32_t parts = params.row_scales != nullptr ? params.group : 1;
+  convert_sums<C>(params.d_k_sum, parts, params.scale, params.d_k, kv_heads, params.kv_rows, begin,
+                  end);
+  convert_sums<C>(params.d_v_sum, parts, 1.0f, params.d_v, kv_heads, params.kv_rows, begin, end);
 }
 
 }  // namespace kpage::kernels::sm90::backward_kernel

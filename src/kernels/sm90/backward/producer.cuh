@@ -22,17 +22,6 @@ namespace kpage::kernels::sm90::backward_kernel {
 // whole ones.
 inline constexpr int kSlotLanes = 4;
 
-// Where stages lie. The fourth of a ring is in the rows of K and V that an owner of four slots
-// leaves free.
-template <class C>
-__device__ __forceinline__ std::byte* query_stage(typename C::SharedStorage& shared, int stage) {
-  return stage < 3 ? shared.q[stage] : shared.k + C::kOwnerBytes / 2;
-}
-template <class C>
-__device__ __forceinline__ std::byte* gradient_stage(typename C::SharedStorage& shared, int stage) {
-  return stage < 3 ? shared.d_o[stage] : shared.v + C::kOwnerBytes / 2;
-}
-
 // Lane `job` of the four that load a page slot to `to`: see TileRecord.
 template <class C>
 __device__ __forceinline__ void load_slot(const OperandMaps& maps, std::byte* to, std::int32_t slab,
@@ -99,13 +88,14 @@ class TileLoader {
       const std::int32_t slab = first_slab(kQueries ? params_.q_slabs : params_.d_o_slabs,
                                            batch_head / heads, batch_head % heads);
       for (; tiles > 0; --tiles) {
-        load_tile(barriers, at.stage, at.parity, slab);
+        load_tile<kSlots>(barriers, at.stage, at.parity, slab);
         at.advance();
       }
     }
   }
 
  private:
+  template <int kSlots>
   __device__ __forceinline__ void load_tile(RouteBarriers& barriers, int stage,
                                             std::uint32_t parity, std::int32_t slab) {
     ptx::wait(shared_.tile_record_full[tile_at_.slot()], tile_at_.parity());
@@ -131,8 +121,9 @@ class TileLoader {
                        record.statistics[slot] * kPageStatistics * std::uint32_t{sizeof(float)},
                        full);
       }
-      std::byte* const to =
-          kQueries ? query_stage<C>(shared_, stage) : gradient_stage<C>(shared_, stage);
+      constexpr std::size_t kFirst = kQueries ? C::template kFirstQuery<Route<kSlots>>
+                                              : C::template kFirstGradient<Route<kSlots>>;
+      std::byte* const to = reinterpret_cast<std::byte*>(&shared_) + kFirst + stage * C::kTileBytes;
       load_slot<C>(kQueries ? params_.q : params_.d_o, to + slot * C::kPageBytes, slab,
                    record.row[slot], record.rows[slot], record.whole[slot], job, full);
     }
@@ -185,15 +176,13 @@ class OwnerLoader {
   template <int kSlots>
   __device__ __forceinline__ void run() {
     RouteBarriers& barriers = shared_.route[Route<kSlots>::kShared ? 0 : 1];
-    std::uint32_t parity = 1;
     for (;;) {
       ptx::wait(shared_.owner_record_full[at_.slot()], at_.parity());
       const OwnerRecord& record = shared_.owners[at_.slot()];
       if (record.tiles == kNoMoreOwners) {
         break;
       }
-      ptx::wait(barriers.owner_empty, parity);
-      parity ^= 1;
+      ptx::wait(barriers.owner_empty, record.parity ^ 1);
       if (lane_index() == 0) {
         ptx::arrive_expect(barriers.owner_full, 2 * kSlots * C::kPageBytes);
       }

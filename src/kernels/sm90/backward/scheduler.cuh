@@ -13,14 +13,6 @@ namespace kpage::kernels::sm90::backward_kernel {
 
 inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
-// Volatile, or what follows from it is computed once, before the loops, and takes registers that
-// producers do not have.
-__device__ __forceinline__ int lane_index() {
-  int lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane;
-}
-
 // A row before the tensor: boxes there are filled with zeros, and nothing is read.
 inline constexpr std::int32_t kNowhere = -1024;
 
@@ -119,6 +111,7 @@ class Scheduler {
     ptx::wait(shared_.owner_record_empty[owner_at_.slot()], owner_at_.parity() ^ 1);
     if (lane_index() == 0) {
       shared_.owners[owner_at_.slot()].tiles = kNoMoreOwners;
+      shared_.owners[owner_at_.slot()].parity = 1;  // the next route starts with 0
       ptx::arrive(shared_.owner_record_full[owner_at_.slot()]);
     }
     owner_at_.advance();
@@ -182,6 +175,7 @@ class Scheduler {
       record.tiles = tiles;
       record.attended = owner.entries > 0 ? 1 : 0;
       record.batch_head = owner.batch_head;
+      record.parity = shared_.owners[owner_at_.slot() ^ 1].parity ^ 1;
     }
     __syncwarp();
     if (lane_index() == 0) {

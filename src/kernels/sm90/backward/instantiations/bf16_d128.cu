@@ -4,7 +4,7 @@
 namespace kpage::kernels::sm90::backward_kernel {
 
 cudaError_t launch_bf16_d128(const Params& params, std::int32_t ctas, cudaStream_t stream) {
-  return launch<Config<__nv_bfloat16, 128>>(params, ctas, stream);
+  return launch<Config<__nv_bfloat16, 128>>(params, ctas, launch_deterministic_bf16_d128, stream);
 }
 
 }  // namespace kpage::kernels::sm90::backward_kernel

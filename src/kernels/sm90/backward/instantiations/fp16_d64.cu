@@ -4,7 +4,7 @@
 namespace kpage::kernels::sm90::backward_kernel {
 
 cudaError_t launch_fp16_d64(const Params& params, std::int32_t ctas, cudaStream_t stream) {
-  return launch<Config<__half, 64>>(params, ctas, stream);
+  return launch<Config<__half, 64>>(params, ctas, launch_deterministic_fp16_d64, stream);
 }
 
 }  // namespace kpage::kernels::sm90::backward_kernel

@@ -4,6 +4,7 @@
 #                                         and python/kpage/_ops.so; LOGS: folder for logs
 # KPAGE_PROPERTY_COUNT, KPAGE_DEVICE_PLANS: numbers of random layouts (504; 1,000).
 # KPAGE_SANITIZER_COUNT: of those under each tool of compute-sanitizer (16; 0: none).
+# KPAGE_STEP_SECONDS: after which a step is ended and counts as failed (240).
 # Prints a line for each step and a closing line; exit code 1 where a step failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,15 +14,16 @@ logs="${2:-$(mktemp -d)}"
 mkdir -p "${logs}"
 program="${build}/bin/kpage_gpu_tests"
 python="${PYTHON:-python3}"
+limit="${KPAGE_STEP_SECONDS:-240}"
 shards=8
 failed=0
 begin=${SECONDS}
 
 # step <name> <seconds> <command>...
 step() {
-  local name="$1" limit="$2" from=${SECONDS}
+  local name="$1" seconds="$2" from=${SECONDS}
   shift 2
-  if timeout -k 5 "${limit}" "$@" >"${logs}/${name}.log" 2>&1; then
+  if timeout -k 5 "${seconds}" "$@" >"${logs}/${name}.log" 2>&1; then
     echo "ok      ${name} ($((SECONDS - from)) s)"
   else
     echo "FAILED  ${name} (exit code $?, $((SECONDS - from)) s), ${logs}/${name}.log:"
@@ -48,17 +50,17 @@ finish() {
 KPAGE_PROPERTY_COUNT=8 step small 60 "${program}" --gtest_filter='*Gpu*/0:*CudaAttention*/0' ||
   failed=$((failed + 1))
 
-at_once step device-plans 240 "${program}" --gtest_filter='DevicePlan*'
+at_once step device-plans "${limit}" "${program}" --gtest_filter='DevicePlan*'
 for ((shard = 0; shard < shards; ++shard)); do
-  at_once step "forward-${shard}" 240 "${program}" --gtest_filter="*ForwardGpu*/${shard}"
-  at_once step "backward-${shard}" 240 "${program}" --gtest_filter="*BackwardGpu*/${shard}"
-  at_once step "attention-${shard}" 240 "${program}" --gtest_filter="*CudaAttention*/${shard}"
+  at_once step "forward-${shard}" "${limit}" "${program}" --gtest_filter="*ForwardGpu*/${shard}"
+  at_once step "backward-${shard}" "${limit}" "${program}" --gtest_filter="*BackwardGpu*/${shard}"
+  at_once step "attention-${shard}" "${limit}" "${program}" --gtest_filter="*CudaAttention*/${shard}"
 done
 if [[ -f "${build}/python/kpage/_ops.so" ]]; then
   package="$(mktemp -d)"
   cp -rL python/kpage "${package}/"
   cp "${build}/python/kpage/_ops.so" "${package}/kpage/"
-  at_once step python 240 env PYTHONPATH="${package}" "${python}" -m pytest -q -x --maxfail=10 \
+  at_once step python "${limit}" env PYTHONPATH="${package}" "${python}" -m pytest -q -x --maxfail=10 \
     -p no:cacheprovider tests/python/test_cuda.py
 fi
 finish
@@ -66,7 +68,7 @@ finish
 count="${KPAGE_SANITIZER_COUNT:-16}"
 if ((count > 0)) && command -v compute-sanitizer >/dev/null; then
   for tool in memcheck synccheck initcheck; do
-    at_once step "${tool}" 240 env KPAGE_PROPERTY_COUNT="${count}" KPAGE_DEVICE_PLANS="${count}" \
+    at_once step "${tool}" "${limit}" env KPAGE_PROPERTY_COUNT="${count}" KPAGE_DEVICE_PLANS="${count}" \
       compute-sanitizer --tool "${tool}" --error-exitcode 9 "${program}" \
       --gtest_filter='*Gpu*/0:DevicePlan.EqualsTheHostsOnRandomLayouts:DevicePlan.TellsWhatIsWrong'
   done

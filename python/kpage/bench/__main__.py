@@ -25,6 +25,7 @@ def main():
         help="own: KPage beside dense attention, plans, errors; peers: KPage beside its peers",
     )
     parser.add_argument("--layouts", nargs="*", help="names; default: all of the suite")
+    parser.add_argument("--kernels", nargs="*", help="peers by parts of their names; default: all")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after these")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed calls of each kind")
@@ -40,7 +41,7 @@ def main():
     if options.suite == "own":
         bench.own(options.layouts or cases.ORDER)
     else:
-        bench.peers(options.layouts or cases.PEERS_ON)
+        bench.peers(options.layouts or cases.PEERS_ON, options.kernels)
     bench.results.save()
     return 1 if bench.results.data["failures"] else 0
 

@@ -14,6 +14,8 @@ from kpage.bench.reference import Reference
 from kpage.bench.results import FLOPS, Results
 from kpage.bench.timing import device_state, measure, timer_of
 
+DETERMINISTIC_ON = ("full-512", "padded-5s", "vsa-444-480p", "tiny")
+
 
 def gradients(attend, tensors, d_o):
     return torch.autograd.grad(attend(), tensors, d_o)
@@ -166,7 +168,6 @@ class Bench:
             **errors,
             executed_pairs=stats["backward_tail_pairs"],
             dense_tflops=dense.tflops("forward+backward", times["dense"].sustained),
-            **device_state(),
         )
         self.results.add(
             **{**common, "pass": "backward"},
@@ -174,7 +175,34 @@ class Bench:
             error=errors["error"],
             executed_pairs=stats["backward_tail_pairs"],
         )
+        if common["layout"] in DETERMINISTIC_ON:
+            self.guarded(
+                f"{common['layout']} deterministic",
+                lambda: self._deterministic(case, plan, common, reference, both),
+            )
         return times["backward"].sustained
+
+    def _deterministic(self, case, plan, common, reference, default):
+        tensors = (case.q, case.k, case.v)
+
+        def both():
+            return gradients(
+                lambda: kpage.attention(*tensors, plan, deterministic=True), tensors, case.d_o
+            )
+
+        first, again = both(), both()
+        if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+            raise AssertionError("deterministic gradients differ from run to run")
+        found = reference.gradient_errors(*first)
+        spread = [_difference(a, b) for a, b in zip(default(), default(), strict=True)]
+        times = measure({"default": default, "both": both}, self.timer, self.rounds)
+        self.results.add(
+            **{**common, "pass": "forward+backward", "kernel": "kpage, deterministic"},
+            **times["both"].fields(),
+            error=max(found.values()),
+            cost=times["both"].sustained / times["default"].sustained,
+            default_differs_by=max(spread),  # relative l2, from run to run
+        )
 
     def _plan(self, case, plan, common, forward_ms, backward_ms):
         times = measure(
@@ -207,9 +235,12 @@ class Bench:
 
     # --- KPage beside its peers ------------------------------------------------------------------
 
-    def peers(self, names):
+    def peers(self, names, kernels):
         found = {}
         for peer in peer_list.PEERS:
+            if kernels and not any(word in peer.name for word in kernels):
+                self.results.data["peers"][peer.name] = "not asked for in this run"
+                continue
             version = self.guarded(f"import {peer.name}", peer.load)
             absence = next(
                 (

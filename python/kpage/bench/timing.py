@@ -8,8 +8,8 @@ import time
 import torch
 
 ROUNDS = 11
-PAUSE_S = 0.04  # before a rested call
-BURST_MS = 24.0  # of back-to-back calls of one function
+PAUSE_S = 0.02  # before a rested call
+BURST_MS = 16.0  # of back-to-back calls of one function
 _QUEUE_CYCLES = 400_000  # spent by the device while the host launches what is timed
 
 

@@ -60,7 +60,7 @@ if [[ -f "${build}/python/kpage/_ops.so" ]]; then
   package="$(mktemp -d)"
   cp -rL python/kpage "${package}/"
   cp "${build}/python/kpage/_ops.so" "${package}/kpage/"
-  at_once step python "${limit}" env PYTHONPATH="${package}" "${python}" -m pytest -q -x --maxfail=10 \
+  at_once step python "${limit}" env PYTHONPATH="${package}" "${python}" -m pytest -q --maxfail=10 \
     -p no:cacheprovider tests/python/test_cuda.py
 fi
 finish

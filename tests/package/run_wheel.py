@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the wheel, installs it into an empty folder and uses it from there.
 
-Usage: run_wheel.py SOURCE WORK [KEY=VALUE...]   (CMake definitions)
+Usage: run_wheel.py SOURCE WORK BUILD [KEY=VALUE...]   (CMake definitions)
 """
 
 import os
@@ -44,13 +44,13 @@ def torch_symbols(library):
 
 
 def main():
-    source, work = map(pathlib.Path, sys.argv[1:3])
+    source, work, build = map(pathlib.Path, sys.argv[1:4])
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
 
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    settings = [f"-Ccmake.define.{setting}" for setting in sys.argv[3:]]
-    run(*pip, "wheel", "--no-build-isolation", "--no-deps", f"-Cbuild-dir={work}/build", *settings,
+    settings = [f"-Ccmake.define.{setting}" for setting in sys.argv[4:]]
+    run(*pip, "wheel", "--no-build-isolation", "--no-deps", f"-Cbuild-dir={build}", *settings,
         "-w", work / "dist", source)
     (wheel,) = (work / "dist").glob("*.whl")
     assert re.fullmatch(r"kpage-[\d.]+-py3-none-linux_\w+\.whl", wheel.name), wheel.name

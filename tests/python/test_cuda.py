@@ -54,8 +54,12 @@ def check(layout, *host, bshd):
     mask = layout.mask(exact[0].shape[2], exact[1].shape[2])
     expected, expected_lse = reference.attention(*exact, mask)
     seeing = mask.any(3)
+    attended = mask.any(2).unflatten(1, (exact[1].shape[1], -1)).any(2)
     weights = torch.where(seeing[..., None], to_bhsd(d_o, bshd).double(), 0.0)
     expected_gradients = torch.autograd.grad((expected * weights).sum(), exact)
+    # A row that sees one key has a dQ that is 0 by cancellation, which is exact on no device.
+    seen = mask.any(2).unflatten(1, (exact[1].shape[1], -1)).any(2)
+    touched = (seeing, seen, seen)
     for name, x in (("device", got), ("CPU", cpu)):
         out = to_bhsd(x[0], bshd)
         assert relative_error(out[seeing], expected[seeing]) <= OUTPUT_ERROR[dtype], name
@@ -64,11 +68,14 @@ def check(layout, *host, bshd):
         torch.testing.assert_close(
             x[1][seeing].double(), expected_lse[seeing], atol=2e-6, rtol=1e-6
         )
-        for part, a, b in zip("qkv", x[2:], expected_gradients, strict=True):
+        # Not every zero of the reference is one here: a row with one key has a gradient of 0 only in
+        # exact arithmetic.
+        used = (seeing, attended, attended)
+        for part, a, b, rows in zip("qkv", x[2:], expected_gradients, used, strict=True):
             a = to_bhsd(a, bshd)
             assert a.isfinite().all(), (name, part)
             assert relative_error(a, b) <= GRADIENT_ERROR[dtype], (name, part)
-            assert torch.all(a[b == 0] == 0), (name, part)
+            assert torch.all(a[~rows] == 0), (name, part)
     limit = 2 * GRADIENT_ERROR[dtype]
     assert all(relative_error(a, b) <= limit for a, b in zip(got[2:], cpu[2:], strict=True))
 

@@ -3,8 +3,7 @@
 // the graph masks is the same for a whole warp.
 //
 // A tile, t, in the order in which its products start (docs/backward.md):
-//   dQ(t-1); P from S(t); dV += P^T dO; add dQ(t-1); dP(t); dS to shared memory; S(t+1); dK += dS^T
-//   Q
+//   dQ(t-1); P of S(t); dV += P^T dO; put dQ(t-1); dP(t); dS to shared memory; S(t+1); dK += dS^T Q
 // dQ of a tile thus runs under the exponentials of the next, and the two warpgroups, which need
 // each other's dS for it, need not be in step.
 #pragma once
@@ -213,6 +212,22 @@ class Consumer {
     }
   }
 
+  // P from S, columns of 8 from kFirst on.
+  template <int kFirst>
+  __device__ __forceinline__ void exponentials(
+      const float (&statistics)[kTilePages][kPageStatistics]) {
+#pragma unroll
+    for (int n = kFirst; n < kFirst + 4; ++n) {
+      const float2 lse =
+          *reinterpret_cast<const float2*>(&statistics[n / 2][n % 2 * 8 + 2 * (lane_ & 3)]);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        s_[4 * n + 2 * h] = ptx::ex2(fmaf(s_[4 * n + 2 * h], params_.scale_log2, lse.x));
+        s_[4 * n + 2 * h + 1] = ptx::ex2(fmaf(s_[4 * n + 2 * h + 1], params_.scale_log2, lse.y));
+      }
+    }
+  }
+
   __device__ __forceinline__ void walk(const OwnerRecord& owner, std::int32_t tiles) {
     lane_ = lane_index();
     const ptx::Descriptor k = own_rows(offsetof(Shared, k));
@@ -254,20 +269,18 @@ class Consumer {
     for (std::int32_t left = tiles - (R::kShared ? 0 : group_); left > 0; left -= R::kStep) {
       const int stage = stage_;
       const auto& statistics = shared_.statistics[stage];
-      const int column = 2 * (lane_ & 3);
 
       previous_dq(!first);  // the first: of whatever is there, and unused
       const std::uint32_t pairs = uniform(shared_.info[stage].slots);
       const int valid = uniform(static_cast<int>(owner.valid[slot()]));
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        const float2 lse = *reinterpret_cast<const float2*>(&statistics[n / 2][n % 2 * 8 + column]);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          s_[4 * n + 2 * h] = ptx::ex2(fmaf(s_[4 * n + 2 * h], params_.scale_log2, lse.x));
-          s_[4 * n + 2 * h + 1] = ptx::ex2(fmaf(s_[4 * n + 2 * h + 1], params_.scale_log2, lse.y));
-        }
+      exponentials<0>(statistics);
+      // dK of the last tile is done by now, and its queries may go. With four slots their stage is
+      // filled again only just in time: released after the exponentials, it cost 5 %.
+      ptx::wgmma_wait<1>();
+      if (!first) {
+        release_query(previous(stage));
       }
+      exponentials<4>(statistics);
       if (valid < plan::kPageRows || pairs != kEveryPair) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
@@ -283,9 +296,8 @@ class Consumer {
 
       ptx::wait(barriers_.gradient_full[stage], parity_);
       add_dv(p, gradient_rows(stage));
-      ptx::wgmma_wait<1>();  // dQ and dK of the last tile are done, dV runs
+      ptx::wgmma_wait<1>();  // dQ of the last tile is done, dV runs
       if (!first) {
-        release_query(previous(stage));
         put_dq(page, R::kShared ? group_ : 1);
       }
       page = shared_.info[stage].page[warp_];
@@ -303,8 +315,8 @@ class Consumer {
         std::uint32_t ds[4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const float2 delta =
-              *reinterpret_cast<const float2*>(&statistics[i][plan::kPageRows + j * 8 + column]);
+          const float2 delta = *reinterpret_cast<const float2*>(
+              &statistics[i][plan::kPageRows + j * 8 + 2 * (lane_ & 3)]);
           const int n = 2 * i + j;
 #pragma unroll
           for (int h = 0; h < 2; ++h) {

@@ -79,7 +79,7 @@ class Reference:
             exact = self.q_block(head, block)
             got.append(o.detach()[0, head, rows])
             expected.append(exact[0])
-            lse_error = max(lse_error, float((lse[0, head, rows] - exact[1]).abs().max()))
+            lse_error = max(lse_error, float((lse.detach()[0, head, rows] - exact[1]).abs().max()))
         return {"error": relative_l2(got, expected), "lse_error": lse_error}
 
     def gradient_errors(self, d_q, d_k, d_v, q_blocks=4, kv_blocks=2):

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic on the CPU: figures of a case, its reference, peers' tiles, results."""
+"""The benchmark's own arithmetic on the CPU: cases, their reference, peers' tiles, results."""
 
 import json
 

@@ -1,7 +1,7 @@
 """Other block-sparse kernels on the same inputs, each through its released package.
 
-A peer wants its blocks padded to whole tiles: its copies of q, k, v and dO are made outside the timed
-part, with zeros in padding. What it returns is compared row by row with KPage.
+A peer wants its blocks padded to whole tiles: its copies of q, k, v and dO are made outside the
+timed part, with zeros in padding. What it returns is compared row by row with KPage.
 """
 
 import importlib
@@ -66,7 +66,10 @@ class Problem:
         return made
 
     def halves(self):
-        """Blocks cut in tiles of 64 rows, empty ones dropped: lists, counts, sizes, rows, row count."""
+        """Blocks cut in tiles of 64 rows, empty ones dropped.
+
+        Returns lists [H, M, K], counts [H, M], sizes [M], the valid rows' places and all rows.
+        """
         device = self.sizes.device
         blocks = len(self.sizes)
         two = (self.sizes > 64).int()
@@ -260,7 +263,7 @@ PEERS = (Bsa(), Fa4(), Flex())
 ABSENT = {
     "FlashInfer": "absent: no adapter yet; its kernels have to be compiled ahead for sm_90a",
     "FastVideo VSA": "absent: no adapter yet; built from source",
-    "flex-block-attn": "absent: no adapter yet; it masks no padding, so it is not exact on padded blocks",
+    "flex-block-attn": "absent: no adapter yet; it masks no padding",
     "MagiAttention FFA": "absent: no adapter yet; built from source",
     "MIT Block-Sparse-Attention": "absent: no adapter yet; built from source",
 }

@@ -282,7 +282,8 @@ class Bench:
             },
         }
         expected = problem.valid_rows(forward())
-        expected_gradients = [problem.valid_rows(x) for x in functions["forward+backward"]["kpage"]()]
+        both = functions["forward+backward"]["kpage"]
+        expected_gradients = [problem.valid_rows(x) for x in both()]
         errors = {"forward": {}, "forward+backward": {}}
         for peer in peers.values():
             for label, build in peer.configurations(problem):

@@ -32,8 +32,8 @@ struct Row {
   std::int64_t useful_pairs = 0;
   std::int64_t executed_pairs = 0;  // walks rounded up to tiles
   std::int64_t head_dim = 0;
-  Times rested;     // a pause before each call
-  Times sustained;  // back to back
+  Times rested;          // a pause before each call
+  Times sustained;       // back to back
   double error = 0;      // relative l2 on the sampled rows
   double lse_error = 0;  // as a share of its limit
 

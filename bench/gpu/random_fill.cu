@@ -1,7 +1,7 @@
-#include "random_fill.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include "random_fill.h"
 
 namespace kpage::bench {
 namespace {

@@ -46,7 +46,7 @@ struct PlanStats {
   std::int64_t paged_tail_pairs = 0;   // walks rounded up to whole tiles of 128 columns
   std::int64_t routed_tail_pairs = 0;  // and to 256 columns on the Q64 route
   std::int64_t paper_tail_pairs = 0;   // routed, in the even number of tiles that the paper's
-                                      // pipeline needs (3.2.2): 256 columns on Q128, 512 on Q64
+                                       // pipeline needs (3.2.2): 256 columns on Q128, 512 on Q64
   std::int64_t q128_blocks = 0;
   std::int64_t q64_blocks = 0;
   std::int64_t q128_tiles = 0;

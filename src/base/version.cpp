@@ -2,8 +2,6 @@
 
 namespace kpage {
 
-const char* version() {
-  return KPAGE_VERSION_STRING;
-}
+const char* version() { return KPAGE_VERSION_STRING; }
 
 }  // namespace kpage

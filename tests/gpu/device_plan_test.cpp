@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -104,6 +105,14 @@ TEST(DevicePlan, EqualsTheHostsOnRandomLayouts) {
   for (std::uint64_t seed = 1; seed <= random_layouts() && !HasFailure(); ++seed) {
     const test::Case random = test::random_case(seed);
     expect_same_bytes(random.layout, random.describe());
+  }
+}
+
+TEST(DevicePlan, EqualsTheHostsOnBenchmarkLayouts) {
+  for (const std::string_view name : layout_names()) {
+    const Result<Layout> layout = named_layout(name);
+    ASSERT_TRUE(layout.ok()) << layout.status().message();
+    expect_same_bytes(layout.value(), std::string(name));
   }
 }
 

@@ -47,6 +47,10 @@ function(kpage_add_layer name)
   if(KPAGE_CUDA_ENABLED)
     target_link_libraries(${target} PUBLIC CUDA::cudart_static)
   endif()
+  # Internal headers may include an external library's, and are checked by what the layer passes on.
+  foreach(external IN LISTS arg_EXTERNAL)
+    target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:${external}>)
+  endforeach()
   if(headers)
     # Each header must compile on its own: target all_verify_interface_header_sets.
     target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/src" FILES

@@ -31,6 +31,12 @@ Status io_error(const std::string& path, const std::string& what) {
 }  // namespace
 
 Status Plan::save(const std::string& path) const {
+  std::error_code failed;
+  // Renaming would put a file in the place of a device such as /dev/null.
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_directory(path, failed) &&
+      !std::filesystem::is_regular_file(path, failed)) {
+    return io_error(path, "expected a regular file, got a device or pipe");
+  }
   FileHeader header{};
   header.magic = kFileMagic;
   header.version = plan::kPlanVersion;
@@ -51,7 +57,6 @@ Status Plan::save(const std::string& path) const {
       return io_error(path, "expected a file that can be written");
     }
   }
-  std::error_code failed;
   std::filesystem::rename(unfinished, path, failed);
   if (failed) {
     std::remove(unfinished.c_str());

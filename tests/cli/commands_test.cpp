@@ -159,6 +159,13 @@ TEST_F(CommandsTest, RunChecksAndWritesEverything) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
+TEST_F(CommandsTest, NoMoreRowsAreComparedThanThereAre) {
+  write("capture.safetensors", small_capture(2, 480));
+  const Outcome run = run_cli({"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa",
+                               "--check-rows", "9000000000000000000", "--json"});
+  EXPECT_EQ(run.code, 0) << run.err;
+}
+
 TEST_F(CommandsTest, RowsThatLieInBlockOrderAreReadInPlace) {
   write("capture.safetensors", small_capture());
   const auto output_of = [](const std::string& name) {

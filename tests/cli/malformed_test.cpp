@@ -1,13 +1,16 @@
 // Wrong flags, files and tensors: each has a message of its own and exit code 2, and nothing is
 // written.
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "cli_fixture.h"
+#include "output_file.h"
 
 namespace kpage::cli {
 namespace {
@@ -40,6 +43,7 @@ TEST_P(MalformedInput, IsAnErrorThatSaysWhy) {
   std::ofstream("empty.json") << "{}";
   std::ofstream("rows.json")
       << R"({"rows": [{"layout": "a", "pass": "forward", "kernel": "kpage"}]})";
+  ASSERT_EQ(::mkfifo("pipe", 0600), 0);
   const auto before = files();
   const Outcome outcome = run_cli(bad.words);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
@@ -47,6 +51,7 @@ TEST_P(MalformedInput, IsAnErrorThatSaysWhy) {
   EXPECT_THAT(outcome.err, StartsWith("kpage"));
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(files(), before);
+  EXPECT_TRUE(std::filesystem::is_fifo("pipe"));
 }
 
 Words plan_of(const Words& more) {
@@ -180,7 +185,37 @@ const std::vector<Case> kFlags = {
      {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output", "x",
       "--report", "x"},
      "--report: x is written by --output already"},
+    {"RunIntoAPipe",
+     {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--report", "pipe"},
+     "--report: expected a regular file, got the device or pipe pipe"},
+    {"PlanIntoAPipe",
+     {"plan", "layout.safetensors", "--save", "pipe"},
+     "--save: expected a regular file, got the device or pipe pipe"},
 };
+
+class InputThatIsAPipe : public CliTest {};
+
+TEST_F(InputThatIsAPipe, IsAnErrorAtOnce) {
+  ASSERT_EQ(::mkfifo("pipe", 0600), 0);
+  const Outcome outcome = run_cli({"layout", "pipe"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("pipe: not a regular file"));
+}
+
+class Interrupt : public CliTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(Interrupt, LeavesNothingBehind) {
+  const auto interrupted = [] {
+    OutputFiles outputs;
+    std::ofstream(outputs.add("--output", "out.safetensors")) << "half";
+    std::ofstream(outputs.add("--report", "report.html")) << "half";
+    ::raise(GetParam());
+  };
+  EXPECT_EXIT(interrupted(), ::testing::KilledBySignal(GetParam()), "");
+  EXPECT_TRUE(files().empty()) << *files().begin();
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupt, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 const std::vector<Case> kLayoutTensors = {
     {"IndexMissing", plan_of({}), "no tensor q2k_block_index",

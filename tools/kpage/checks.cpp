@@ -1,8 +1,11 @@
 #include "checks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "base/elements.h"
 #include "base/parallel.h"
@@ -25,7 +28,16 @@ std::vector<oracle::Row> draw_rows(const PartitionView& side, const LayoutView& 
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(bound));
   };
+  const std::int64_t scopes = side.scope == PartitionScope::kShared ? 1
+                              : side.scope == PartitionScope::kPerHead
+                                  ? layout.heads
+                                  : layout.batch * layout.heads;
+  const std::int64_t valid_rows =
+      std::accumulate(side.sizes, side.sizes + scopes * side.blocks, std::int64_t{0}) *
+      (layout.batch * layout.heads / scopes) / group;
+  count = std::min(count, valid_rows);
   std::vector<oracle::Row> rows;
+  std::set<std::array<std::int64_t, 3>> drawn;
   for (std::int64_t tries = 0; tries < 16 * count && std::ssize(rows) < count; ++tries) {
     const std::int64_t batch = below(layout.batch);
     const std::int64_t head = below(layout.heads);
@@ -40,7 +52,7 @@ std::vector<oracle::Row> draw_rows(const PartitionView& side, const LayoutView& 
     }
     const std::int64_t offset = side.offsets != nullptr ? side.offsets[at] : kBlockRows * block;
     const oracle::Row row{batch, head / group, offset + below(side.sizes[at])};
-    if (std::find(rows.begin(), rows.end(), row) == rows.end()) {
+    if (drawn.insert({row.batch, row.head, row.row}).second) {
       rows.push_back(row);
     }
   }

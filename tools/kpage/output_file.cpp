@@ -1,6 +1,9 @@
 #include "output_file.h"
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,11 +14,55 @@
 #include "failure.h"
 
 namespace kpage::cli {
+namespace {
+
+// Names of the files that are not finished, for a signal handler, which may only read atomics.
+std::array<std::atomic<const char*>, 8> unfinished{};
+
+extern "C" void remove_unfinished(int signal) {
+  for (const std::atomic<const char*>& name : unfinished) {
+    if (const char* path = name.load(); path != nullptr) {
+      ::unlink(path);
+    }
+  }
+  ::raise(signal);  // SA_RESETHAND: now it ends the process
+}
+
+// A signal that is ignored, as under nohup, stays so.
+void remove_unfinished_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXFSZ}) {
+    struct sigaction action{};
+    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+      action.sa_handler = remove_unfinished;
+      action.sa_flags = static_cast<int>(SA_RESETHAND);
+      ::sigaction(signal, &action, nullptr);
+    }
+  }
+}
+
+void note_unfinished(const char* path) {
+  for (std::atomic<const char*>& name : unfinished) {
+    const char* free = nullptr;
+    if (name.compare_exchange_strong(free, path)) {
+      return;
+    }
+  }
+}
+
+void forget_unfinished(const char* path) {
+  for (std::atomic<const char*>& name : unfinished) {
+    const char* held = path;
+    name.compare_exchange_strong(held, nullptr);
+  }
+}
+
+}  // namespace
 
 OutputFiles::~OutputFiles() {
   for (const File& file : files_) {
     std::error_code ignored;
     std::filesystem::remove(file.temporary, ignored);
+    forget_unfinished(file.temporary.c_str());
   }
 }
 
@@ -27,6 +74,10 @@ std::string OutputFiles::add(const std::string& flag, const std::string& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     throw bad_input(flag + ": expected a file name, got the folder " + path);
   }
+  // Renaming would put a file in the place of a device such as /dev/null.
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    throw bad_input(flag + ": expected a regular file, got the device or pipe " + path);
+  }
   for (const File& other : files_) {
     if (std::filesystem::absolute(other.path) == std::filesystem::absolute(path)) {
       throw bad_input(flag + ": " + path + " is written by " + other.flag + " already");
@@ -34,10 +85,12 @@ std::string OutputFiles::add(const std::string& flag, const std::string& path) {
   }
   const std::string temporary =
       path + "." + std::to_string(::getpid()) + "-" + std::to_string(files_.size()) + ".part";
+  remove_unfinished_on_signals();
+  files_.push_back({flag, path, temporary});
+  note_unfinished(files_.back().temporary.c_str());
   if (!std::ofstream(temporary, std::ios::binary)) {
     throw bad_input(flag + ": cannot write " + path + ": " + std::strerror(errno));
   }
-  files_.push_back({flag, path, temporary});
   return temporary;
 }
 
@@ -48,6 +101,9 @@ void OutputFiles::commit() {
     if (error) {
       throw run_failed(file.flag + ": cannot write " + file.path + ": " + error.message());
     }
+  }
+  for (const File& file : files_) {
+    forget_unfinished(file.temporary.c_str());
   }
   files_.clear();
 }

@@ -1,10 +1,9 @@
 // Files that a command writes: made under a temporary name beside the final one and renamed when
-// everything has succeeded, so that an error leaves nothing behind.
+// everything has succeeded, so that an error or an interrupt leaves nothing behind.
 #pragma once
 
-#include <memory>
+#include <list>
 #include <string>
-#include <vector>
 
 namespace kpage::cli {
 
@@ -25,7 +24,7 @@ class OutputFiles {
     std::string path;
     std::string temporary;
   };
-  std::vector<File> files_;
+  std::list<File> files_;  // a signal handler reads their names: they never move
 };
 
 }  // namespace kpage::cli

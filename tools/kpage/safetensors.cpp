@@ -176,7 +176,7 @@ SafetensorsFile::~SafetensorsFile() {
 }
 
 void SafetensorsFile::map_file() {
-  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe: at once
   if (file < 0) {
     throw bad_input(path_ + ": cannot read: " + std::strerror(errno));
   }
@@ -228,6 +228,7 @@ void SafetensorsFile::parse() {
   }
 
   std::vector<const FileTensor*> in_order;
+  in_order.reserve(tensors_.size());
   for (const FileTensor& tensor : tensors_) {
     in_order.push_back(&tensor);
   }

@@ -1,5 +1,8 @@
 """Exact attention over a plan."""
 
+import torch
+from torch.autograd import forward_ad
+
 from kpage._library import ops
 from kpage._plan import Plan
 
@@ -35,12 +38,23 @@ def attention(
 
     Raises:
         ValueError: names the argument, what was expected and what came.
-        RuntimeError: no backend runs these arguments; says what each one lacks.
+        TypeError: q, k or v is no tensor, or plan no Plan.
+        RuntimeError: no backend runs these arguments; says what each one lacks. Or q, k or v has a
+            tangent of forward-mode differentiation, which there is none of.
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"layout: expected one of {', '.join(_LAYOUTS)}, got {layout!r}")
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a kpage.Plan, got {type(plan).__name__}")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+        # PyTorch would drop the tangent without a word.
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(
+                f"{name}: kpage.attention has no forward-mode derivative, got a tensor "
+                "with a tangent"
+            )
     out, lse = ops.attention_forward(
         q, k, v, plan._forward, plan._backward, plan._shape, scale, layout == "bshd", deterministic
     )

@@ -19,7 +19,7 @@ class Plan:
     @classmethod
     def load(cls, path):
         """The plan that `save` wrote to `path`, on the CPU. Every invariant of it is checked;
-        RuntimeError where the file cannot be read, ValueError where it holds no valid plan."""
+        RuntimeError where the file cannot be read or holds no valid plan."""
         forward, backward, shape = ops.plan_load(str(path))
         return cls(forward, tuple(shape), backward if backward.numel() > 0 else None)
 

@@ -2,6 +2,7 @@
 what came."""
 
 import math
+import os
 
 import kpage
 import pytest
@@ -288,6 +289,20 @@ def test_plan_of_another_type():
         kpage.attention(**arguments)
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_tensor_of_another_type(name):
+    with pytest.raises(TypeError, match=f"{name}: expected a tensor, got NoneType"):
+        kpage.attention(**(run() | {name: None}))
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_forward_mode_is_an_error(name):
+    arguments = run()
+    tensor = arguments.pop(name)
+    with pytest.raises(RuntimeError, match=f"{name}: kpage.attention has no forward-mode"):
+        torch.func.jvp(lambda t: kpage.attention(**arguments, **{name: t}), (tensor,), (tensor,))
+
+
 def test_file_that_is_not_there(tmp_path):
     with pytest.raises(RuntimeError, match="nothing.kpage"):
         kpage.Plan.load(tmp_path / "nothing.kpage")
@@ -312,6 +327,14 @@ def test_folder_that_is_not_there(tmp_path):
     with pytest.raises(RuntimeError, match="plan.kpage"):
         kpage.plan(**layout()).save(tmp_path / "nowhere" / "plan.kpage")
     assert not any(tmp_path.iterdir())
+
+
+def test_pipe_is_not_replaced_by_a_file(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(RuntimeError, match="pipe: expected a regular file, got a device or pipe"):
+        kpage.plan(**layout()).save(path)
+    assert path.is_fifo()
 
 
 def test_spoiled_blob():

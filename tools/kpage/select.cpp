@@ -33,7 +33,8 @@ std::vector<float> cube_means(const char* name, const TensorRef& x, const Tiling
       const std::int32_t size = tiling.tiles.sizes[tile];
       float* mean = means.data() + (slice * cubes + cube) * head_dim;
       for (std::int32_t i = 0; i < size; ++i) {
-        const auto row = static_cast<std::size_t>(tiling.tiles.offsets[tile] + i);
+        const auto row =
+            static_cast<std::size_t>(tiling.tiles.offsets[tile]) + static_cast<std::size_t>(i);
         const std::uint16_t* from = data + tiling.token_of_row[row] * x.stride[2];
         for (std::int64_t d = 0; d < head_dim; ++d) {
           mean[d] += x.dtype == DType::kBFloat16 ? bf16_to_float(from[d]) : fp16_to_float(from[d]);

@@ -7,7 +7,7 @@
 
 #include "kernels/ptx/registers.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/sm90/forward/config.h"
+#include "kernels/sm90/forward/config.cuh"
 #include "kernels/sm90/forward/epilogue.cuh"
 #include "kernels/sm90/forward/scheduler.cuh"
 

@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/ptx/registers.cuh"
-#include "kernels/sm90/forward/config.h"
+#include "kernels/sm90/forward/config.cuh"
 #include "kernels/sm90/forward/params.h"
 
 namespace kpage::kernels::sm90::forward_kernel {

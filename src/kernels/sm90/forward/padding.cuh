@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/sm90/forward/config.h"
+#include "kernels/sm90/forward/config.cuh"
 #include "kernels/sm90/forward/scheduler.cuh"
 
 namespace kpage::kernels::sm90::forward_kernel {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common/page_loads.cuh"
-#include "kernels/sm90/forward/config.h"
+#include "kernels/sm90/forward/config.cuh"
 #include "kernels/sm90/forward/params.h"
 
 namespace kpage::kernels::sm90::forward_kernel {

@@ -78,6 +78,7 @@ std::vector<Group> group_by_block(std::span<const Row> rows, const BlockOf& bloc
 std::vector<std::int64_t> rows_at(std::span<const Row> rows,
                                   const std::vector<std::size_t>& samples) {
   std::vector<std::int64_t> out;
+  out.reserve(samples.size());
   for (const std::size_t i : samples) {
     out.push_back(rows[i].row);
   }

@@ -48,7 +48,7 @@ std::vector<Backend> make_backends() {
         DeviceType::kCuda,
         {DType::kBFloat16, DType::kFloat16},
         "64, 128",
-        /*deterministic=*/false},
+        /*deterministic=*/true},
        {kernels::sm90::can_forward, kernels::sm90::forward_workspace_bytes, kernels::sm90::forward},
        {kernels::sm90::can_backward, kernels::sm90::backward_workspace_bytes,
         kernels::sm90::backward}});

@@ -1,5 +1,6 @@
 #include "api/checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -132,7 +133,8 @@ Status check_memory(const Operand& t, const Device& device, Footprint& covered) 
     }
   }
   const bool has_head_dim = t.shape.size() == 4;
-  if (has_head_dim && t.stride[3] != 1 && t.shape[3] > 1) {
+  const bool has_elements = std::find(t.shape.begin(), t.shape.end(), 0) == t.shape.end();
+  if (has_head_dim && has_elements && t.stride[3] != 1 && t.shape[3] > 1) {
     return invalid_argument(t.name, "stride 1 in the last dimension", t.stride[3]);
   }
   const auto found = footprint(t.data, t.element_bytes, t.shape, t.stride);
@@ -179,6 +181,9 @@ Status check_operands(std::span<const Operand> operands, const Device& device) {
 Status check_scalars(const std::optional<double>& scale, std::int32_t threads) {
   if (scale && !std::isfinite(*scale)) {
     return invalid_argument("scale", "a finite number", *scale);
+  }
+  if (scale && !std::isfinite(static_cast<float>(*scale))) {
+    return invalid_argument("scale", "a number that is finite in fp32", *scale);
   }
   if (threads < 0) {
     return invalid_argument("threads", "at least 0", threads);

@@ -137,6 +137,8 @@ const std::vector<Case> kFlags = {
      "--top-k: expected 1 to 4 tiles, got 5"},
     {"HeadsZero", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--heads", "0"}),
      "--heads: expected a number from 1"},
+    {"HeadsWithoutEnd", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--heads", "2000000000"}),
+     "--heads: expected a number from 1 to 1024, got 2000000000"},
     {"WindowOfTwo", layout_of({"--layout", "sta", "--grid", "12x16x16", "--window", "3x3"}),
      "--window: expected"},
     {"ClustersOfOne", layout_of({"--layout", "svg2", "--grid", "4x8x8", "--clusters", "30"}),

@@ -227,3 +227,15 @@ def test_bitwise_reproducible():
         results = (out, *torch.autograd.grad(out, (q, k, v), d_o))
         first = results if first is None else first
         assert all(torch.equal(a, b) for a, b in zip(results, first, strict=True))
+
+
+def test_nothing_to_attend_to():
+    empty = torch.zeros(1, 2, 0, 64, dtype=torch.bfloat16)
+    q, k, v = (empty.clone().requires_grad_() for _ in range(3))
+    no_lists = torch.zeros(1, 2, 0, 0, dtype=torch.int32)
+    no_counts = torch.zeros(1, 2, 0, dtype=torch.int32)
+    no_blocks = torch.zeros(0, dtype=torch.int32)
+    plan = kpage.plan(no_lists, no_counts, no_blocks)
+    out = kpage.attention(q, k, v, plan)
+    out.sum().backward()
+    assert out.shape == q.grad.shape == k.grad.shape == v.grad.shape == empty.shape

@@ -257,6 +257,10 @@ ATTENTION_ERRORS = {
         "v: expected stride 1 in the last dimension, got 2",
     ),
     "scale not a number": (set_to(scale=math.nan), "scale: expected a finite number, got nan"),
+    "scale past fp32": (
+        set_to(scale=1e300),
+        "scale: expected a number that is finite in fp32, got 1e+300",
+    ),
     "scale infinite": (set_to(scale=math.inf), "scale: expected a finite number, got inf"),
     "unknown layout": (set_to(layout="sbhd"), "layout: expected one of bhsd, bshd, got 'sbhd'"),
 }

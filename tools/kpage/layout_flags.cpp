@@ -217,8 +217,10 @@ LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
     return {value_of(named_layout(system_, seed), source), system_, source, {}};
   }
   const std::int32_t heads = head_count.value_or(1);
-  if (heads < 1) {
-    throw bad_input("--heads: expected a number from 1, got " + std::to_string(heads));
+  constexpr std::int32_t kMostHeads = 1024;  // far past any model, and of a layout that fits memory
+  if (heads < 1 || heads > kMostHeads) {
+    throw bad_input("--heads: expected a number from 1 to " + std::to_string(kMostHeads) +
+                    ", got " + std::to_string(heads));
   }
   if (!find_system(system_).cube && !cube_.empty()) {
     throw bad_input("--cube: " + system_ + " does not cut the grid into cubes");

@@ -78,6 +78,7 @@ void add_occupancy(Page& page, const Plan& plan) {
   const auto side = [&](const plan::Extent* extents, PartitionScope scope, std::int32_t blocks) {
     const std::int64_t count = plan::scopes(scope, shape) * blocks;
     std::vector<std::int32_t> sizes;
+    sizes.reserve(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
       sizes.push_back(extents[i].rows);
     }

@@ -23,6 +23,8 @@ STABLE_TORCH_LIBRARY(kpage, m) {
   m.def("plan_load(str path) -> (Tensor, Tensor, int[])");
   m.def("layout_names() -> str[]");
   m.def("named_layout(str name, int seed) -> Tensor[]");
+  m.def("gather_rows(Tensor x, Tensor index, Tensor? inverse, bool bshd) -> Tensor");
+  m.def("invert_index(Tensor index, int rows) -> Tensor");
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor plan, Tensor? plan_backward, "
       "int[] plan_shape, float? scale, bool bshd, bool deterministic) -> (Tensor, Tensor)");
@@ -40,6 +42,8 @@ void implement(Library& m) {
   m.impl("plan_figures", TORCH_BOX(&plan_figures));
   m.impl("plan_dump", TORCH_BOX(&plan_dump));
   m.impl("plan_save", TORCH_BOX(&plan_save));
+  m.impl("gather_rows", TORCH_BOX(&gather_rows));
+  m.impl("invert_index", TORCH_BOX(&invert_index));
   m.impl("attention_forward", TORCH_BOX(&attention_forward));
   m.impl("attention_backward", TORCH_BOX(&attention_backward));
 }

@@ -39,6 +39,14 @@ std::tuple<Tensor, Tensor, Shape> plan_load(const std::string& path);
 std::vector<std::string> layout_names();
 std::vector<Tensor> named_layout(const std::string& name, std::int64_t seed);
 
+// x [B, H, S, D], with rows before heads where `bshd`; index int32 [R], [H, R] or [B, H, R]: rows
+// of x. `inverse`, of as many dimensions and S positions, undoes it: for gradients, which make it
+// where it is not given. -> like x with R rows, contiguous
+Tensor gather_rows(const Tensor& x, const Tensor& index, const std::optional<Tensor>& inverse,
+                   bool bshd);
+// index int32 [R], [H, R] or [B, H, R], each of `rows` rows at most once -> with `rows` positions
+Tensor invert_index(const Tensor& index, std::int64_t rows);
+
 // q [B, H, Sq, D], k and v [B, Hkv, Sk, D], with rows before heads where `bshd`.
 // -> o like q, contiguous; lse fp32 [B, H, Sq]
 std::tuple<Tensor, Tensor> attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,

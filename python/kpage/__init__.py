@@ -11,6 +11,7 @@ from kpage import layouts
 from kpage._attention import attention
 from kpage._library import version as _version
 from kpage._plan import Plan, plan
+from kpage.tokens import TokenOrder, tile, token_order, untile
 
 __version__ = _version()
-__all__ = ["Plan", "attention", "layouts", "plan"]
+__all__ = ["Plan", "TokenOrder", "attention", "layouts", "plan", "tile", "token_order", "untile"]

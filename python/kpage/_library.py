@@ -1,9 +1,11 @@
 """Loads the ops of `_ops.so` into torch, and gives them fake kernels and gradients."""
 
 import ctypes
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.weak import WeakTensorKeyDictionary
 
 # Loading registers the ops; ctypes also reaches the few functions that fake kernels need, since those
@@ -16,6 +18,48 @@ ops = torch.ops.kpage
 
 def version():
     return _so.kpage_version().decode()
+
+
+def check_input(function, name, tensor):
+    """Raises an error unless `tensor`, the argument `name` of `function`, is a tensor without a
+    tangent: PyTorch would drop it without a word."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        raise RuntimeError(
+            f"{name}: {function} has no forward-mode derivative, got a tensor with a tangent"
+        )
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_gradtrackingtensor(tensor):
+        raise RuntimeError(
+            f"{name}: {function} is differentiated by torch.autograd, not by torch.func's grad, vjp "
+            "and jacrev, got a tensor of theirs"
+        )
+
+
+def check_dense(tensors):
+    """Raises an error unless `tensors`, by the names of the arguments, are dense and on one device:
+    PyTorch would run the fake kernels where one of them is on `meta`."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+            kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+            raise ValueError(f"{name}: expected a dense tensor, got {kind}")
+    first = next(iter(tensors))
+    device = tensors[first].device
+    for name, tensor in tensors.items():
+        if tensor.device != device:
+            raise ValueError(
+                f"{name}: expected a tensor on {device} as {first}, got {tensor.device}"
+            )
+
+
+LAYOUTS = ("bhsd", "bshd")
+
+
+def check_layout(layout):
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got {layout!r}")
 
 
 # --- Plans ------------------------------------------------------------------------------------
@@ -81,13 +125,26 @@ def drop_backward_part(forward):
     _backward_parts.pop(forward, None)
 
 
+def outside_inference_mode():
+    """Plans are ordinary tensors wherever they are made, so that training takes them too."""
+    # What a compiler traces it runs outside of this mode, and it does not know the question.
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(False)
+
+
+def compile_backward(forward, shape):
+    with outside_inference_mode():
+        return ops.plan_backward(forward, shape)
+
+
 def _backward_part(forward, shape):
     # A tensor that stands for another one while a graph is traced is not worth remembering.
     if type(forward) is not torch.Tensor:
         return ops.plan_backward(forward, shape)
     part = _backward_parts.get(forward)
     if part is None:
-        part = _backward_parts[forward] = ops.plan_backward(forward, shape)
+        part = _backward_parts[forward] = compile_backward(forward, shape)
     return part
 
 
@@ -147,3 +204,38 @@ def _no_second_derivative(ctx, *gradients):
 
 torch.library.register_autograd("kpage::attention_forward", _gradients, setup_context=_save)
 torch.library.register_autograd("kpage::attention_backward", _no_second_derivative)
+
+
+# --- Token movement ---------------------------------------------------------------------------
+
+
+@torch.library.register_fake("kpage::gather_rows")
+def _(x, index, inverse, bshd):
+    shape = list(x.shape)
+    shape[1 if bshd else 2] = index.shape[-1]
+    return x.new_empty(shape)
+
+
+@torch.library.register_fake("kpage::invert_index")
+def _(index, rows):
+    return index.new_empty((*index.shape[:-1], rows))
+
+
+def _save_index(ctx, inputs, output):
+    x, index, inverse, bshd = inputs
+    ctx.save_for_backward(index, inverse)
+    ctx.bshd = bshd
+    ctx.rows = x.shape[1 if bshd else 2]
+
+
+def _gather_back(ctx, d_out):
+    index, inverse = ctx.saved_tensors
+    if inverse is None:
+        inverse = ops.invert_index(index, ctx.rows)
+    # Gradients come with any strides; the op reads whole rows.
+    if d_out.stride(-1) != 1:
+        d_out = d_out.contiguous()
+    return ops.gather_rows(d_out, inverse, index, ctx.bshd), None, None, None
+
+
+torch.library.register_autograd("kpage::gather_rows", _gather_back, setup_context=_save_index)

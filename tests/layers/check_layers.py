@@ -28,6 +28,7 @@ ALLOWED = {
 PUBLIC = {
     "status.h": "base",
     "types.h": "base",
+    "token_args.h": "base",
     "tensor.h": "base",
     "export.h": "base",
     "version.h": "base",

@@ -1,0 +1,123 @@
+"""SVG1, Sparse VideoGen (arXiv 2502.01776): spatial heads attend to near tokens in raster order,
+temporal heads to near tokens in token-major order, through one band, at the level of blocks. (The
+system masks single tokens at the band's edges; here a pair of blocks that the band touches counts.)"""
+
+import math
+
+import torch
+
+from kpage._library import ops
+from kpage.layouts import _checks
+from kpage.layouts._tiling import linear_tiling, static_layout
+
+WAN = {"density": 0.3, "first_frame_sink": True, "band_up": True}
+HUNYUAN = {"density": 0.25, "first_frame_sink": False, "band_up": False}
+
+
+def layout(
+    frames,
+    frame_tokens,
+    *,
+    text_tokens=0,
+    heads,
+    batch=1,
+    density=0.3,
+    first_frame_sink=True,
+    band_up=True,
+    device="cpu",
+):
+    """The layout of both kinds of heads: `layout(21, 1560, heads=12, **WAN)`. Rows of spatial heads
+    are in raster order, those of temporal heads in token-major order (`token_of_row`), text last.
+
+    Args:
+        frames, frame_tokens: of the grid, t and h * w.
+        text_tokens: after the grid; they attend to all, and all to them.
+        heads, batch: of the plan; all share the mask.
+        density: share of the pairs to keep, in [0, 1]; the released scripts call it sparsity.
+        first_frame_sink: whether all attend to the first frame of rows.
+        band_up: the half width is rounded to 128 rows up and includes its end; or down, without it.
+        device: of the tensors.
+
+    Returns:
+        The arguments of `kpage.plan`. Made on the host once.
+    """
+    sizes = _checks.integers("frames, frame_tokens", (frames, frame_tokens), 1)
+    text_tokens = _checks.integer("text_tokens", text_tokens, 0)
+    density = _checks.share("density", density)
+    graph = ops.svg1_graph(*sizes, text_tokens, 128, density, first_frame_sink, band_up)
+    tiling = linear_tiling(sizes[0] * sizes[1], text_tokens, device=device)
+    return static_layout(
+        tiling, *graph, _checks.integer("heads", heads, 1), _checks.integer("batch", batch, 1)
+    )
+
+
+def token_order(frames, frame_tokens, text_tokens=0, *, device="cpu"):
+    """Where tokens of temporal heads go: int32 [tokens], row_of_token, and its inverse,
+    token_of_row. Text stays. Made on the host once."""
+    sizes = _checks.integers("frames, frame_tokens", (frames, frame_tokens), 1)
+    text_tokens = _checks.integer("text_tokens", text_tokens, 0)
+    text = torch.arange(text_tokens, dtype=torch.int32) + sizes[0] * sizes[1]
+    rows = torch.cat([ops.token_major_order(*sizes), text])
+    return rows.to(device), rows.argsort().to(torch.int32).to(device)
+
+
+def order_of_heads(temporal, order):
+    """int32 [B, H, tokens]: `order` for temporal heads, and raster order for the others.
+
+    Args:
+        temporal: bool [B, H].
+        order: int32 [tokens], either of `token_order`.
+    """
+    _checks.tensor("temporal", temporal, "B H")
+    _checks.tensor("order", order, "tokens")
+    raster = torch.arange(order.shape[0], dtype=torch.int32, device=order.device)
+    return torch.where(temporal[..., None], order, raster)
+
+
+def temporal_heads(q, k, v, arguments, row_of_token, *, rows=None):
+    """Which heads are temporal: those whose output at sampled rows is nearer to that of full
+    attention, by mean squared error, in token-major order than in raster order.
+
+    Args:
+        q, k, v: [B, H, tokens, D] in raster order, text last. k and v may have fewer heads.
+        arguments: of `layout`.
+        row_of_token: int32 [tokens], of `token_order`.
+        rows: int64 [n], the sampled tokens, which the system draws at random. None: 64, evenly
+            spaced.
+
+    Returns:
+        bool [B, H]; a tie is spatial.
+    """
+    for name, value in (("q", q), ("k", k), ("v", v)):
+        _checks.tensor(name, value, "B H tokens D")
+    group = _checks.grouped(q, k)
+    tokens = q.shape[2]
+    if rows is None:
+        count = min(64, tokens)
+        rows = torch.arange(count, device=q.device) * tokens // count
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    products = (q.index_select(2, rows) @ k.mT).float() / math.sqrt(q.shape[-1])
+    full = products.softmax(-1).to(v.dtype) @ v
+    seen = _map_of_lists(arguments)
+    block_of_row = torch.searchsorted(
+        arguments["q_block_offsets"],
+        torch.arange(tokens, dtype=torch.int32, device=q.device),
+        right=True,
+    ) - 1
+    errors = []
+    for block in (block_of_row, block_of_row[row_of_token.long()]):
+        mask = seen[block[rows]][:, block]
+        part = products.masked_fill(~mask, -math.inf).softmax(-1).to(v.dtype) @ v
+        errors.append((part - full).float().square().mean((2, 3)))
+    return errors[1] < errors[0]
+
+
+def _map_of_lists(arguments):
+    """bool [NQ, NK] of a layout that all heads share."""
+    index, nums = (arguments[name][0, 0] for name in ("q2k_block_index", "q2k_block_nums"))
+    blocks = arguments["q_block_sizes"].shape[0]
+    listed = torch.arange(index.shape[-1], device=index.device) < nums[:, None]
+    target = torch.where(listed, index.long(), blocks)
+    return torch.zeros(
+        index.shape[0], blocks + 1, dtype=torch.bool, device=index.device
+    ).scatter(-1, target, True)[:, :blocks]

@@ -1,0 +1,271 @@
+"""SVG2, Sparse VideoGen 2 (arXiv 2505.18875): tokens of a head are clustered by k-means, queries and
+keys apart, and each query cluster attends to the key clusters that hold most of its probability.
+
+Clusters lie end to end, each from any row: a head's tokens are permuted and nothing is padded. A
+cluster of n rows is n // 128 full blocks and a remainder. Shapes follow from the numbers of tokens
+and clusters alone."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from kpage.layouts import _checks, _lists
+
+_CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
+
+
+class Clusters(NamedTuple):
+    labels: torch.Tensor  # int32 [B, H, S]
+    sizes: torch.Tensor  # int32 [B, H, C]
+    centroids: torch.Tensor  # [B, H, C, D], dtype of the rows
+
+
+class Permuted(NamedTuple):
+    """A layout over permuted rows, and the permutations."""
+
+    arguments: dict  # of kpage.plan
+    q_token_of_row: torch.Tensor  # int32 [B, H, S]: the token that goes to each row of q
+    q_row_of_token: torch.Tensor  # its inverse: where the output of each token is
+    kv_token_of_row: torch.Tensor  # int32 [B, H, S], of k and v
+
+
+# --- Clusters ---------------------------------------------------------------------------------
+
+
+def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4, generator=None):
+    """Lloyd's k-means with Euclidean distance, each head apart.
+
+    An iteration labels each row with its nearest centroid (ties: the lower) and moves each centroid
+    to the mean of its rows; an empty cluster keeps its centroid. Centroids are in the dtype of x, and
+    sums in float32: on CUDA in any order. Once no centroid of any head moves by `tolerance`, they
+    stay; the iterations run all the same, since nothing waits for the device.
+
+    Args:
+        x: [B, H, S, D], rows in any order.
+        clusters: how many, at a first call, which starts from rows drawn at random.
+        centroids: [B, H, C, D] to start from, of an earlier call: a warm start.
+        iterations: None: the system's 50 for a first call and 2 for a warm start.
+        tolerance: least move of a centroid.
+        generator: of the draw, on x's device.
+
+    Returns:
+        Clusters. Labels are those of the last iteration's centroids before they moved.
+    """
+    _checks.tensor("x", x, "B H S D")
+    batch, heads, rows, dim = x.shape
+    if (clusters is None) == (centroids is None):
+        raise ValueError("centroids: expected either clusters or centroids")
+    if centroids is None:
+        clusters = _checks.integer("clusters", clusters, 1)
+        drawn = torch.randint(
+            rows, (batch, heads, clusters, 1), device=x.device, generator=generator
+        )
+        centroids = x.detach().gather(2, drawn.expand(-1, -1, -1, dim))
+        iterations = 50 if iterations is None else iterations
+    else:
+        _checks.tensor("centroids", centroids, "B H C D")
+        if centroids.shape[:2] != x.shape[:2] or centroids.shape[3] != dim:
+            raise ValueError(
+                f"centroids: expected shape [{batch}, {heads}, C, {dim}], got "
+                f"{list(centroids.shape)}"
+            )
+        iterations = 2 if iterations is None else iterations
+    iterations = _checks.integer("iterations", iterations, 1)
+    x, centroids = x.detach(), centroids.to(x.dtype)
+    settled = torch.zeros((), dtype=torch.bool, device=x.device)
+    for _ in range(iterations):
+        labels = nearest(x, centroids)
+        moved, sizes = _moved(x, labels, centroids)
+        shift = (moved.float() - centroids.float()).norm(dim=-1)
+        settled = settled | (shift < tolerance).all()
+        centroids = torch.where(settled, centroids, moved)
+    return Clusters(labels, sizes, centroids)
+
+
+def nearest(x, centroids):
+    """int32 [B, H, S]: the nearest centroid of each row, the lower where several are.
+
+    Args:
+        x: [B, H, S, D]. centroids: [B, H, C, D] in its dtype. Products are summed in float32.
+    """
+    count = centroids.shape[2]
+    flat, centres = x.flatten(0, 1), centroids.flatten(0, 1)
+    half = centres.float().square().sum(-1)[:, None] / 2
+    wide = x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
+    labels = []
+    step = max(_CHUNK // (count * max(flat.shape[0], 1)), 1)
+    for part in flat.split(step, 1):
+        # Of |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2) only the last part depends on c.
+        if wide:
+            scores = torch.bmm(part, centres.mT, out_dtype=torch.float32)
+        else:
+            scores = part.float() @ centres.float().mT
+        labels.append(scores.sub_(half).argmax(-1))
+    return torch.cat(labels, 1).to(torch.int32).unflatten(0, x.shape[:2])
+
+
+def _moved(x, labels, centroids):
+    """Means of the rows of each cluster, [B, H, C, D]; and sizes, int32 [B, H, C]."""
+    count = centroids.shape[2]
+    sizes = _sizes(labels, count)
+    group = torch.arange(labels.shape[0] * labels.shape[1], device=x.device)
+    slot = labels.flatten(0, 1).long() + group[:, None] * count
+    sums = torch.zeros(len(group) * count, x.shape[-1], device=x.device)
+    sums = sums.index_add(0, slot.flatten(), x.float().flatten(0, 2)).view(centroids.shape)
+    means = sums / sizes.clamp(min=1)[..., None]
+    kept = (sizes == 0)[..., None]
+    return torch.where(kept, centroids, means.to(centroids.dtype)), sizes
+
+
+def _sizes(labels, count):
+    ones = torch.ones((), dtype=torch.int32, device=labels.device).expand(labels.shape)
+    zeros = torch.zeros((*labels.shape[:2], count), dtype=torch.int32, device=labels.device)
+    return zeros.scatter_add(2, labels.long(), ones)
+
+
+# --- Selection --------------------------------------------------------------------------------
+
+
+def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
+    """Which key clusters a query cluster attends to.
+
+    P_ij = n_j exp(S_ij) / sum_l n_l exp(S_il), with S the scaled products of centroids and n the
+    sizes of the key clusters: in float32, then rounded to the dtype of the centroids. Of a row in
+    descending order (ties: the lower cluster first) those are kept up to and with the one that takes
+    the sum over `top_p`, and the first int(min_ratio * C) in any case. Sums are float32.
+
+    Args:
+        q, k: Clusters of the queries and the keys; k may have fewer heads.
+        top_p, min_ratio: in [0, 1].
+
+    Returns:
+        bool [B, H, Cq, Ck].
+    """
+    top_p, min_ratio = _checks.share("top_p", top_p), _checks.share("min_ratio", min_ratio)
+    group = _checks.grouped(q.centroids, k.centroids)
+    keys, sizes = (x.repeat_interleave(group, dim=1) for x in (k.centroids, k.sizes))
+    dtype = q.centroids.dtype
+    scores = (q.centroids @ keys.mT / math.sqrt(keys.shape[-1])).float()
+    weights = sizes[:, :, None] * torch.exp(scores - scores.amax(-1, keepdim=True))
+    weights = (weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)).to(dtype)
+    floor = max(int(min_ratio * sizes.shape[-1]), 1)
+    always = torch.arange(sizes.shape[-1], device=scores.device) < floor
+
+    def keep(total):
+        return always | (F.pad(total, (1, -1)) <= top_p)
+
+    return _lists.leading_map(weights, keep)
+
+
+def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
+    """The layout of clustered heads.
+
+    Args:
+        q, k: Clusters of the queries and the keys, of the same number of tokens; k may have fewer
+            heads.
+        top_p, min_ratio: as of `cluster_map`.
+        text: (prompt, unused) tokens that follow the clustered ones and are not permuted: all attend
+            to the prompt and it to all but the unused tokens, which see only themselves. The system
+            does so with HunyuanVideo's context.
+        max_list: Kmax of the plan, in blocks. None: as many as there may be, which costs memory in
+            proportion; a list that is longer is an error of `kpage.plan`.
+
+    Returns:
+        Permuted: its `arguments` are those of `kpage.plan`, over rows in the order of its
+        permutations.
+    """
+    chosen = cluster_map(q, k, top_p=top_p, min_ratio=min_ratio)
+    if max_list is not None:
+        max_list = _checks.integer("max_list", max_list, 0)
+    group = _checks.grouped(q.centroids, k.centroids)
+    if q.labels.shape[2] != k.labels.shape[2]:
+        raise ValueError(
+            f"k: expected the {q.labels.shape[2]} tokens of q, got {k.labels.shape[2]}"
+        )
+    text = [] if text is None else _checks.integers("text", text, 0)
+    if len(text) not in (0, 2):
+        raise ValueError(f"text: expected (prompt, unused), got {len(text)} lengths")
+    k_labels = k.labels.repeat_interleave(group, dim=1)
+    k_sizes = k.sizes.repeat_interleave(group, dim=1)
+    if text:
+        chosen = _with_text(chosen)
+    q_blocks = _Blocks(_append(q.sizes, text), q.labels.shape[2] + sum(text))
+    kv_blocks = _Blocks(_append(k_sizes, text), q.labels.shape[2] + sum(text))
+    index, nums = _block_lists(chosen, q_blocks, kv_blocks, max_list)
+    q_order, kv_order = (_order(labels, sum(text)) for labels in (q.labels, k_labels))
+    arguments = {
+        "q2k_block_index": index,
+        "q2k_block_nums": nums,
+        "q_block_sizes": q_blocks.sizes,
+        "kv_block_sizes": kv_blocks.sizes,
+        "q_block_offsets": q_blocks.offsets,
+        "kv_block_offsets": kv_blocks.offsets,
+    }
+    return Permuted(arguments, q_order, _inverse(q_order), kv_order)
+
+
+def most_blocks(tokens, clusters):
+    """The most blocks that clusters of so many tokens, some maybe empty, are split into."""
+    used = min(tokens, clusters)
+    return used + (tokens - used) // 128
+
+
+class _Blocks:
+    """Clusters end to end as blocks: as many as there may be, the last ones empty."""
+
+    def __init__(self, cluster_sizes, tokens):
+        count = most_blocks(tokens, cluster_sizes.shape[-1])
+        blocks = (cluster_sizes + 127) // 128
+        ends = blocks.cumsum(-1, dtype=torch.int32)
+        number = torch.arange(count, dtype=torch.int32, device=ends.device)
+        number = number.expand(*ends.shape[:-1], count).contiguous()
+        cluster = torch.searchsorted(ends, number, right=True)
+        self.cluster = cluster.clamp(max=cluster_sizes.shape[-1] - 1)  # int64 [B, H, blocks]
+        within = 128 * (number - (ends - blocks).gather(-1, self.cluster))
+        size = cluster_sizes.gather(-1, self.cluster) - within
+        self.used = number < ends[..., -1:]
+        self.sizes = torch.where(self.used, size.clamp(0, 128), 0)  # int32 [B, H, blocks]
+        begin = cluster_sizes.cumsum(-1, dtype=torch.int32) - cluster_sizes
+        offsets = begin.gather(-1, self.cluster) + within
+        self.offsets = torch.where(self.used, offsets, 0)
+
+
+def _block_lists(chosen, q, kv, max_list):
+    """Every block of a query cluster gets all blocks of the key clusters that it attends to."""
+    columns = kv.cluster[:, :, None].expand(-1, -1, chosen.shape[2], -1)
+    of_clusters = chosen.gather(3, columns) & kv.used[:, :, None]
+    index, nums = _lists.lists_of_map(of_clusters, max_list)
+    rows = q.cluster
+    index = index.gather(2, rows[..., None].expand(-1, -1, -1, index.shape[-1]))
+    return index, torch.where(q.used, nums.gather(2, rows), 0)
+
+
+def _with_text(chosen):
+    """Two clusters more each way: the prompt, and what is unused of the text."""
+    wider = F.pad(chosen, (0, 2, 0, 2))
+    number = torch.arange(wider.shape[-1], device=wider.device)
+    prompt, unused = (number == wider.shape[-1] - 2), (number == wider.shape[-1] - 1)
+    rows = torch.arange(wider.shape[-2], device=wider.device)[:, None]
+    row_prompt, row_unused = (rows == wider.shape[-2] - 2), (rows == wider.shape[-2] - 1)
+    return wider | ((prompt | row_prompt) & ~unused & ~row_unused) | (unused & row_unused)
+
+
+def _append(sizes, text):
+    if not text:
+        return sizes
+    tail = torch.stack([torch.full_like(sizes[..., 0], length) for length in text], -1)
+    return torch.cat([sizes, tail], -1)
+
+
+def _order(labels, text_tokens):
+    """int32 [B, H, tokens]: tokens by cluster, in their own order within one; text last."""
+    order = labels.argsort(dim=-1, stable=True).to(torch.int32)
+    text = torch.arange(text_tokens, dtype=torch.int32, device=labels.device) + labels.shape[2]
+    return torch.cat([order, text.expand(*labels.shape[:2], -1)], -1)
+
+
+def _inverse(order):
+    rows = torch.arange(order.shape[-1], dtype=torch.int32, device=order.device)
+    return torch.zeros_like(order).scatter(-1, order.long(), rows.expand(order.shape))

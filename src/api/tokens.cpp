@@ -91,9 +91,11 @@ Status check(const InvertArgs& args) {
     return status;
   }
   const std::array<std::int64_t, 3> contiguous = {args.index.shape[1] * rows, rows, 1};
-  if (args.inverse.stride != contiguous) {
-    return invalid_argument("inverse", text("strides ", api::list_text(contiguous)),
-                            api::list_text(args.inverse.stride));
+  for (std::size_t i = 0; i < contiguous.size(); ++i) {
+    if (args.inverse.shape[i] > 1 && args.inverse.stride[i] != contiguous[i]) {
+      return invalid_argument("inverse", text("strides ", api::list_text(contiguous)),
+                              api::list_text(args.inverse.stride));
+    }
   }
   return check_threads(args.threads);
 }

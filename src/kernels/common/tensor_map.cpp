@@ -27,6 +27,12 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
 
 // The driver's entry point, found through the runtime: nothing links libcuda.
 Status find_encoder(Encode& encode) {
+  // A thread that has run nothing on the device yet, as autograd's may not have, has no current
+  // context. The runtime would make one at its first kernel, the driver's functions do not.
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaSetDevice(device);
+  }
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};
   const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,

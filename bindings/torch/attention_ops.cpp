@@ -14,24 +14,26 @@ using torch::headeronly::ScalarType;
 
 Order order_of(bool bshd) { return bshd ? Order::kBshd : Order::kBhsd; }
 
-Tensor contiguous_like(const Tensor& t) { return torch::stable::new_empty(t, t.sizes()); }
+Tensor contiguous_like(const Tensor& t) {
+  return empty(t, {t.sizes().begin(), t.sizes().end()}, t.scalar_type());
+}
 
 Tensor rows_like(const Tensor& q, Order order) {
   const std::int64_t heads = q.size(order == Order::kBhsd ? 1 : 2);
   const std::int64_t rows = q.size(order == Order::kBhsd ? 2 : 1);
-  return torch::stable::new_empty(q, std::array{q.size(0), heads, rows}, ScalarType::Float);
+  return empty(q, std::array{q.size(0), heads, rows}, ScalarType::Float);
 }
 
 // Autograd hands over gradients with any strides, such as those of an expanded scalar. Backends
 // read rows, and kernels ask for strides of whole slabs of 64 columns.
-Tensor with_rows(const Tensor& t) {
+Tensor with_rows(std::string_view name, const Tensor& t) {
   constexpr std::int64_t kSlab = 64;
   const std::int64_t last = t.dim() - 1;
   bool has_rows = t.dim() == 0 || t.stride(last) == 1;
   for (std::int64_t i = 0; i < last; ++i) {
     has_rows = has_rows && (t.size(i) == 1 || (t.stride(i) > 0 && t.stride(i) % kSlab == 0));
   }
-  return has_rows ? t : torch::stable::contiguous(t);
+  return has_rows ? t : contiguous(name, t);
 }
 
 template <class Args>
@@ -84,7 +86,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(
   args.plan = plan_ref(plan, plan_backward, plan_shape);
   args.scale = scale;
   args.deterministic = deterministic;
-  const Tensor rows_of_d_o = with_rows(d_o);
+  const Tensor rows_of_d_o = with_rows("d_o", d_o);
   args.o = input("o", o, order);
   args.lse = input_rows("lse", lse);
   args.d_o = input("d_o", rows_of_d_o, order);

@@ -16,6 +16,7 @@
 #include "base/message.h"
 #include "ops.h"
 #include "plan/builder.h"
+#include "plan/validate.h"
 #include "tensors.h"
 
 namespace kpage::bindings {
@@ -51,7 +52,7 @@ void check_integers(std::string_view name, const Tensor& t, const Device& device
 template <class Counts>
 Ints narrow(std::string_view name, const Tensor& tensor, const Counts& counts) {
   Ints out;
-  out.tensor = torch::stable::contiguous(tensor);
+  out.tensor = contiguous(name, tensor);
   if (out.tensor.scalar_type() == ScalarType::Int) {
     out.data = static_cast<const std::int32_t*>(out.tensor.const_data_ptr());
     return out;
@@ -74,21 +75,14 @@ Ints narrow(std::string_view name, const Tensor& tensor) {
 }
 
 std::string sizes_text(const Tensor& t) {
-  std::string out = "[";
-  for (std::int64_t i = 0; i < t.dim(); ++i) {
-    out += (i == 0 ? "" : ", ") + std::to_string(t.size(i));
-  }
-  return out + "]";
+  return bindings::sizes_text({t.sizes().begin(), t.sizes().end()});
 }
 
 void check_shape(std::string_view name, const Tensor& t, std::span<const std::int64_t> expected) {
   const auto got = t.sizes();
   if (!std::equal(got.begin(), got.end(), expected.begin(), expected.end())) {
-    std::string wanted = "shape [";
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      wanted += (i == 0 ? "" : ", ") + std::to_string(expected[i]);
-    }
-    throw_if_error(invalid_argument(name, wanted + "]", sizes_text(t)));
+    throw_if_error(
+        invalid_argument(name, "shape " + bindings::sizes_text(expected), sizes_text(t)));
   }
 }
 
@@ -119,6 +113,10 @@ PlanShape shape_of_tensors(const Tensor& index, const Tensor& nums, const Tensor
     if (index.size(i) > std::numeric_limits<std::int32_t>::max()) {
       throw_if_error(invalid_argument("q2k_block_index", "sizes of 32 bits", sizes_text(index)));
     }
+  }
+  if (index.size(0) == 0 || index.size(1) == 0) {
+    throw_if_error(invalid_argument("q2k_block_index", "at least one batch element and head",
+                                    sizes_text(index)));
   }
   PlanShape shape;
   shape.batch = static_cast<std::int32_t>(index.size(0));
@@ -217,6 +215,7 @@ Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
   }
   const PlanShape shape = shape_of_tensors(q2k_block_index, q2k_block_nums, q_block_sizes,
                                            kv_block_sizes, q_block_offsets, kv_block_offsets);
+  throw_if_error(plan::check_shape(shape));  // before anything as large is allocated
 
   const Ints nums = narrow("q2k_block_nums", q2k_block_nums);
   const Ints index =

@@ -145,12 +145,44 @@ RowsRef output_rows(std::string_view name, const Tensor& tensor) {
   return rows_reference(name, tensor, tensor.mutable_data_ptr());
 }
 
+std::string sizes_text(std::span<const std::int64_t> sizes) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    out += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+  }
+  return out + "]";
+}
+
+// What torch says of a failure, such as of memory that is used up, does not pass its stable ABI.
+Tensor empty(const Tensor& like, std::span<const std::int64_t> sizes, ScalarType type) {
+  try {
+    return torch::stable::new_empty(like, {sizes.data(), sizes.size()}, type);
+  } catch (const std::exception&) {
+    throw std::runtime_error(text("cannot allocate ", sizes_text(sizes), " of ",
+                                  torch::headeronly::toString(type), " on ",
+                                  api::device_text(device_of(like))));
+  }
+}
 Tensor empty_bytes(const Tensor& like, std::int64_t bytes) {
-  return torch::stable::new_empty(like, std::array{bytes}, ScalarType::Byte);
+  return empty(like, std::array{bytes}, ScalarType::Byte);
 }
 Tensor zero_bytes(std::int64_t bytes) {
   const torch::stable::Device cpu(torch::headeronly::DeviceType::CPU);
-  return torch::stable::full(std::array{bytes}, 0.0, ScalarType::Byte, std::nullopt, cpu);
+  try {
+    return torch::stable::full(std::array{bytes}, 0.0, ScalarType::Byte, std::nullopt, cpu);
+  } catch (const std::exception&) {
+    throw std::runtime_error(text("cannot allocate a plan of ", bytes, " bytes on cpu"));
+  }
+}
+Tensor contiguous(std::string_view name, const Tensor& tensor) {
+  try {
+    return torch::stable::contiguous(tensor);
+  } catch (const std::exception&) {
+    const auto sizes = tensor.sizes();
+    throw std::runtime_error(text(name, ": cannot allocate a contiguous copy of ",
+                                  sizes_text({sizes.begin(), sizes.end()}), " on ",
+                                  api::device_text(device_of(tensor))));
+  }
 }
 
 Result<PlanShape> checked_shape(std::span<const std::int64_t> values) {

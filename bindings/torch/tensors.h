@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,8 +38,14 @@ enum class Order { kBhsd, kBshd };
 [[nodiscard]] RowsRef input_rows(std::string_view name, const Tensor& tensor);
 [[nodiscard]] RowsRef output_rows(std::string_view name, const Tensor& tensor);
 
-// Uninitialised bytes on the device of `like`.
+// Uninitialised, on the device of `like`.
+[[nodiscard]] Tensor empty(const Tensor& like, std::span<const std::int64_t> sizes,
+                           torch::headeronly::ScalarType type);
 [[nodiscard]] Tensor empty_bytes(const Tensor& like, std::int64_t bytes);
+// The tensor itself where it is contiguous, else a copy.
+[[nodiscard]] Tensor contiguous(std::string_view name, const Tensor& tensor);
+// "[2, 8, 640]"
+[[nodiscard]] std::string sizes_text(std::span<const std::int64_t> sizes);
 // Zeroed bytes on the CPU.
 [[nodiscard]] Tensor zero_bytes(std::int64_t bytes);
 

@@ -1,12 +1,9 @@
 """Exact attention over a plan."""
 
-import torch
-from torch.autograd import forward_ad
+import numbers
 
-from kpage._library import ops
+from kpage._library import check_dense, check_input, check_layout, ops
 from kpage._plan import Plan
-
-_LAYOUTS = ("bhsd", "bshd")
 
 
 def attention(
@@ -38,24 +35,29 @@ def attention(
 
     Raises:
         ValueError: names the argument, what was expected and what came.
-        TypeError: q, k or v is no tensor, or plan no Plan.
+        TypeError: an argument is of another type; `scale` is a number, also not a tensor of one,
+            since no gradient goes to it.
         RuntimeError: no backend runs these arguments; says what each one lacks. Or q, k or v has a
             tangent of forward-mode differentiation, which there is none of.
     """
-    if layout not in _LAYOUTS:
-        raise ValueError(f"layout: expected one of {', '.join(_LAYOUTS)}, got {layout!r}")
+    check_layout(layout)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan: expected a kpage.Plan, got {type(plan).__name__}")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
-        # PyTorch would drop the tangent without a word.
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise RuntimeError(
-                f"{name}: kpage.attention has no forward-mode derivative, got a tensor "
-                "with a tangent"
-            )
+        check_input("kpage.attention", name, tensor)
+    check_dense({"q": q, "k": k, "v": v})
+    if plan.device != q.device:
+        raise ValueError(f"plan: expected a plan on {q.device} as q, got {plan.device}")
+    _check_options(scale, return_lse, deterministic)
     out, lse = ops.attention_forward(
         q, k, v, plan._forward, plan._backward, plan._shape, scale, layout == "bshd", deterministic
     )
     return (out, lse) if return_lse else out
+
+
+def _check_options(scale, return_lse, deterministic):
+    if scale is not None and not isinstance(scale, numbers.Real):
+        raise TypeError(f"scale: expected a number, got {type(scale).__name__}")
+    for name, value in (("return_lse", return_lse), ("deterministic", deterministic)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name}: expected True or False, got {value!r}")

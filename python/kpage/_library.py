@@ -43,8 +43,10 @@ def check_dense(tensors):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
-            kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
-            raise ValueError(f"{name}: expected a dense tensor, got {kind}")
+            kind = tensor.dtype if tensor.is_quantized else tensor.layout
+            raise ValueError(
+                f"{name}: expected a dense tensor, got {'nested' if tensor.is_nested else kind}"
+            )
     first = next(iter(tensors))
     device = tensors[first].device
     for name, tensor in tensors.items():

@@ -1,5 +1,7 @@
 """Plans: block layouts compiled to the page walks that kernels execute (paper 3.2 to 3.4)."""
 
+import os
+
 import torch
 
 from kpage import _library
@@ -20,7 +22,8 @@ class Plan:
     def load(cls, path):
         """The plan that `save` wrote to `path`, on the CPU. Every invariant of it is checked;
         RuntimeError where the file cannot be read or holds no valid plan."""
-        forward, backward, shape = ops.plan_load(str(path))
+        with _library.outside_inference_mode():
+            forward, backward, shape = ops.plan_load(os.fsdecode(path))
         return cls(forward, tuple(shape), backward if backward.numel() > 0 else None)
 
     @property
@@ -68,42 +71,27 @@ class Plan:
         if self._backward is None:
             cached = _library.cached_backward_part(self._forward)
             self._backward = (
-                ops.plan_backward(self._forward, self._shape) if cached is None else cached
+                _library.compile_backward(self._forward, self._shape) if cached is None else cached
             )
         return self
 
-    def update_(
-        self,
-        q2k_block_index,
-        q2k_block_nums,
-        q_block_sizes,
-        kv_block_sizes=None,
-        *,
-        q_block_offsets=None,
-        kv_block_offsets=None,
-    ):
-        """Recompiles the plan in place from new tensors of the same shapes, arguments as of
+    def update_(self, *tensors, **named_tensors):
+        """Recompiles the plan in place from new tensors of the same shapes, with the arguments of
         `kpage.plan`. The backward part follows: at once where it was built ahead, else in the next
         backward pass. A backward pass of an earlier forward pass is an error afterwards, as for
         any tensor changed in place. Returns the plan."""
-        forward, shape = _compile(
-            q2k_block_index,
-            q2k_block_nums,
-            q_block_sizes,
-            kv_block_sizes,
-            q_block_offsets,
-            kv_block_offsets,
-        )
-        if shape != self._shape:
+        made = plan(*tensors, **named_tensors)
+        if made._shape != self._shape:
             raise ValueError(
                 f"plan.update_: expected tensors that make a plan of shape {list(self._shape)} "
                 "(batch, heads, query blocks, key/value blocks, Kmax, dimensions of the sizes - 1), "
-                f"got {list(shape)}"
+                f"got {list(made._shape)}"
             )
         _library.drop_backward_part(self._forward)
-        self._forward.copy_(forward)
-        if self._backward is not None:
-            self._backward.copy_(ops.plan_backward(self._forward, self._shape))
+        with _library.outside_inference_mode():
+            self._forward.copy_(made._forward)
+            if self._backward is not None:
+                self._backward.copy_(_library.compile_backward(self._forward, self._shape))
         return self
 
     def to(self, device):
@@ -111,11 +99,12 @@ class Plan:
         if self._forward.device == torch.device(device):
             return self
         backward = self._backward_part()
-        return Plan(
-            self._forward.to(device),
-            self._shape,
-            None if backward is None else backward.to(device),
-        )
+        with _library.outside_inference_mode():
+            return Plan(
+                self._forward.to(device),
+                self._shape,
+                None if backward is None else backward.to(device),
+            )
 
     def stats(self):
         """Figures over all batch elements and heads, a dict of ints, and `efficiency` (paper 4.4).
@@ -137,12 +126,17 @@ class Plan:
     def dump(self, batch_head=None):
         """The plan as readable text: extents, walks with their tiles and masks, queues, owners.
         `batch_head`: only this one, numbered batch * heads + head."""
+        numbers = range(self.batch * self.heads)
+        if batch_head is not None and batch_head not in numbers:
+            raise ValueError(
+                f"batch_head: expected a number from 0 to {len(numbers) - 1}, got {batch_head!r}"
+            )
         number = -1 if batch_head is None else batch_head
         return ops.plan_dump(self._forward, self._backward_part(), self._shape, number)
 
     def save(self, path):
         """Writes the plan to `path`, the backward part too where it is built."""
-        ops.plan_save(self._forward, self._backward_part(), self._shape, str(path))
+        ops.plan_save(self._forward, self._backward_part(), self._shape, os.fsdecode(path))
 
     def _backward_part(self):
         if self._backward is not None:
@@ -154,6 +148,9 @@ class Plan:
             f"kpage.Plan(batch={self.batch}, heads={self.heads}, q_blocks={self.q_blocks}, "
             f"kv_blocks={self.kv_blocks}, max_list={self.max_list}, device='{self.device}')"
         )
+
+
+_OPTIONAL = ("kv_block_sizes", "q_block_offsets", "kv_block_offsets")
 
 
 def plan(
@@ -187,29 +184,29 @@ def plan(
 
     Raises:
         ValueError: names the argument and the position, what was expected and what came.
+        TypeError: an argument is no tensor.
     """
+    tensors = {
+        "q2k_block_index": q2k_block_index,
+        "q2k_block_nums": q2k_block_nums,
+        "q_block_sizes": q_block_sizes,
+        "kv_block_sizes": kv_block_sizes,
+        "q_block_offsets": q_block_offsets,
+        "kv_block_offsets": kv_block_offsets,
+    }
+    given = {name: t for name, t in tensors.items() if t is not None or name not in _OPTIONAL}
+    _library.check_dense(given)
+    with _library.outside_inference_mode():
+        forward = ops.plan_forward(*(_narrowed(t) for t in tensors.values()))
     return Plan(
-        *_compile(
-            q2k_block_index,
-            q2k_block_nums,
-            q_block_sizes,
-            kv_block_sizes,
-            q_block_offsets,
-            kv_block_offsets,
-        )
+        forward, _library.shape_of_tensors(q2k_block_index, q_block_sizes, kv_block_sizes)
     )
-
-
-def _compile(*tensors):
-    index, _, q_sizes, kv_sizes, _, _ = tensors
-    forward = ops.plan_forward(*(_narrowed(t) for t in tensors))
-    return forward, _library.shape_of_tensors(index, q_sizes, kv_sizes)
 
 
 def _narrowed(tensor):
     """int32 on CUDA: values that it cannot hold become its extremes, which no argument may have. On
     the CPU the op narrows, and reports them as they are."""
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda or tensor.dtype != torch.int64:
+    if tensor is None or not tensor.is_cuda or tensor.dtype != torch.int64:
         return tensor
     limits = torch.iinfo(torch.int32)
     return tensor.clamp(limits.min, limits.max).to(torch.int32)

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
+#include <numbers>
 #include <span>
 #include <vector>
 
@@ -88,8 +88,9 @@ Status check_scalars(const std::optional<double>& scale, std::int32_t threads) {
   if (scale && !std::isfinite(*scale)) {
     return invalid_argument("scale", "a finite number", *scale);
   }
-  if (scale && !std::isfinite(static_cast<float>(*scale))) {
-    return invalid_argument("scale", "a number that is finite in fp32", *scale);
+  // Backends take powers of two, so that scores come times log2(e).
+  if (scale && !std::isfinite(static_cast<float>(*scale * std::numbers::log2e))) {
+    return invalid_argument("scale", "a number that is finite in fp32, also times log2(e)", *scale);
   }
   if (threads < 0) {
     return invalid_argument("threads", "at least 0", threads);

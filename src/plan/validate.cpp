@@ -391,8 +391,9 @@ Status check_shape(const Shape& s) {
   if (!fits) {
     return invalid_argument(
         "plan",
-        "at least one head, and over all heads at most 2^31 - 1 blocks of either side and "
-        "2^32 - 2 places in lists",
+        text("at least one batch element and head, in each head at most ", kMaxBlocks,
+             " blocks of either side and places in a list, and over all heads at most 2^31 - 1 "
+             "blocks of either side and 2^32 - 2 places in lists"),
         "batch, heads, q blocks, kv blocks, list length " +
             shape_text({s.batch, s.heads, s.q_blocks, s.kv_blocks, s.max_list}));
   }

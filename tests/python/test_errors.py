@@ -5,6 +5,7 @@ import math
 import os
 
 import kpage
+import numpy as np
 import pytest
 import torch
 
@@ -54,6 +55,22 @@ PLAN_ERRORS = {
     "index of floats": (
         replaced("q2k_block_index", lambda t: t.float()),
         "q2k_block_index: expected int32 or int64, got Float",
+    ),
+    "no head": (
+        replaced("q2k_block_index", lambda t: t[:, :0]),
+        "q2k_block_index: expected at least one batch element and head, got [2, 0, 3, 4]",
+    ),
+    "index on another device": (
+        replaced("q2k_block_index", lambda t: t.to("meta")),
+        "q2k_block_nums: expected a tensor on meta as q2k_block_index, got cpu",
+    ),
+    "sizes on another device": (
+        replaced("kv_block_sizes", lambda t: t.to("meta")),
+        "kv_block_sizes: expected a tensor on cpu as q2k_block_index, got meta",
+    ),
+    "sparse index": (
+        replaced("q2k_block_index", lambda t: t.to_sparse()),
+        "q2k_block_index: expected a dense tensor, got torch.sparse_coo",
     ),
     "counts of int16": (
         replaced("q2k_block_nums", lambda t: t.short()),
@@ -164,10 +181,29 @@ def test_the_layout_that_the_cases_spoil_is_correct():
     kpage.plan(**layout())
 
 
-def test_not_a_tensor():
-    arguments = layout() | {"q2k_block_nums": [[[1]]]}
-    with pytest.raises(RuntimeError, match="q2k_block_nums"):
-        kpage.plan(**arguments)
+@pytest.mark.parametrize("value", [[[[1]]], None, np.ones(3, dtype=np.int32)])
+@pytest.mark.parametrize("name", ["q2k_block_index", "q2k_block_nums", "q_block_sizes"])
+def test_not_a_tensor(name, value):
+    message = f"{name}: expected a tensor, got {type(value).__name__}"
+    with pytest.raises(TypeError, match=message):
+        kpage.plan(**(layout() | {name: value}))
+
+
+def test_lists_that_only_strides_of_zero_hold():
+    index = torch.zeros(1, dtype=torch.int64).expand(1, 1, 1 << 20, 1 << 20)
+    sizes = torch.zeros(1, dtype=torch.int32).expand(1 << 20)
+    with pytest.raises(ValueError, match="plan: expected .* and 2\\^32 - 2 places in lists, got"):
+        kpage.plan(index, sizes.expand(1, 1, 1 << 20), sizes)
+
+
+def test_outputs_that_memory_does_not_hold():
+    plan = kpage.plan(**layout())
+    q = torch.zeros(1, dtype=torch.bfloat16).expand(BATCH, HEADS, 1 << 30, HEAD_DIM)
+    row = torch.zeros(HEAD_DIM, dtype=torch.bfloat16).expand(BATCH, HEADS, 1 << 30, HEAD_DIM)
+    with pytest.raises(ValueError, match="q: expected stride 1 in the last dimension, got 0"):
+        kpage.attention(q[:, :, :ROWS_Q], row, row, plan)
+    with pytest.raises(RuntimeError, match="cannot allocate .* of BFloat16 on cpu"):
+        kpage.attention(row, row, row, plan)
 
 
 ROWS_Q, ROWS_KV, HEAD_DIM = 260, 450, 64
@@ -259,9 +295,25 @@ ATTENTION_ERRORS = {
     "scale not a number": (set_to(scale=math.nan), "scale: expected a finite number, got nan"),
     "scale past fp32": (
         set_to(scale=1e300),
-        "scale: expected a number that is finite in fp32, got 1e+300",
+        "scale: expected a number that is finite in fp32, also times log2(e), got 1e+300",
     ),
     "scale infinite": (set_to(scale=math.inf), "scale: expected a finite number, got inf"),
+    "scale past fp32 with the factor of the base 2": (
+        set_to(scale=3e38),
+        "scale: expected a number that is finite in fp32, also times log2(e), got 3e+38",
+    ),
+    "k on another device": (
+        replaced("k", lambda t: t.to("meta")),
+        "k: expected a tensor on cpu as q, got meta",
+    ),
+    "plan on another device": (
+        on_all(lambda t: t.to("meta")),
+        "plan: expected a plan on meta as q, got cpu",
+    ),
+    "sparse q": (
+        replaced("q", lambda t: t.to_sparse()),
+        "q: expected a dense tensor, got torch.sparse_coo",
+    ),
     "unknown layout": (set_to(layout="sbhd"), "layout: expected one of bhsd, bshd, got 'sbhd'"),
 }
 
@@ -305,6 +357,33 @@ def test_forward_mode_is_an_error(name):
     tensor = arguments.pop(name)
     with pytest.raises(RuntimeError, match=f"{name}: kpage.attention has no forward-mode"):
         torch.func.jvp(lambda t: kpage.attention(**arguments, **{name: t}), (tensor,), (tensor,))
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_gradients_of_torch_func_are_an_error(name):
+    arguments = run()
+    tensor = arguments.pop(name)
+    with pytest.raises(RuntimeError, match=f"{name}: kpage.attention is differentiated by"):
+        torch.func.grad(lambda t: kpage.attention(**arguments, **{name: t}).sum())(tensor)
+
+
+@pytest.mark.parametrize("value", ["0.1", 1j, torch.tensor(0.1)])
+def test_scale_of_another_type(value):
+    with pytest.raises(TypeError, match=f"scale: expected a number, got {type(value).__name__}"):
+        kpage.attention(**run(), scale=value)
+
+
+@pytest.mark.parametrize("name", ["return_lse", "deterministic"])
+def test_switch_of_another_type(name):
+    with pytest.raises(TypeError, match=f"{name}: expected True or False, got 'yes'"):
+        kpage.attention(**run(), **{name: "yes"})
+
+
+def test_path_of_another_type():
+    with pytest.raises(TypeError, match="NoneType"):
+        kpage.plan(**layout()).save(None)
+    with pytest.raises(TypeError, match="NoneType"):
+        kpage.Plan.load(None)
 
 
 def test_file_that_is_not_there(tmp_path):

@@ -66,8 +66,10 @@ def test_properties(layout):
 def test_dump_of_one_head(layout):
     plan = kpage.plan(*layout.arguments)
     assert len(plan.dump(0)) < len(plan.dump())
-    with pytest.raises(ValueError, match="batch_head: expected less than 2, got 2"):
-        plan.dump(2)
+    for number in (2, -1):
+        message = f"batch_head: expected a number from 0 to 1, got {number}"
+        with pytest.raises(ValueError, match=message):
+            plan.dump(number)
 
 
 @pytest.mark.parametrize("with_backward", [False, True])
@@ -163,3 +165,39 @@ def test_from_block_map():
 
 def test_version():
     assert kpage.__version__.count(".") == 2
+
+
+def gradients(plan):
+    tensors = qkv()
+    kpage.attention(*tensors, plan).float().square().sum().backward()
+    return [t.grad for t in tensors]
+
+
+@pytest.mark.parametrize("built_ahead", [False, True])
+def test_plan_of_inference_mode_serves_training(layout, built_ahead):
+    with torch.inference_mode():
+        plan = kpage.plan(*layout.arguments)
+        if built_ahead:
+            plan.build_backward()
+    expected = gradients(kpage.plan(*layout.arguments))
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(gradients(plan), expected, strict=True))
+        plan.update_(*layout.arguments)
+
+
+def test_update_in_inference_mode_serves_training(layout):
+    other = random_layout(2, heads=2, q_sizes=SIZES, kmax=layout.index.shape[-1])
+    plan = kpage.plan(*other.arguments)
+    plan.build_backward()
+    with torch.inference_mode():
+        plan.update_(*layout.arguments)
+    expected = gradients(kpage.plan(*layout.arguments))
+    assert all(torch.equal(a, b) for a, b in zip(gradients(plan), expected, strict=True))
+
+
+def test_plan_serves_vmap(layout):
+    plan = kpage.plan(*layout.arguments)
+    q, k, v = (torch.stack([t.detach(), -t.detach()]) for t in qkv())
+    out = torch.func.vmap(lambda *tensors: kpage.attention(*tensors, plan))(q, k, v)
+    for i in range(2):
+        assert torch.equal(out[i], kpage.attention(q[i], k[i], v[i], plan))

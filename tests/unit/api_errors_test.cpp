@@ -150,7 +150,7 @@ const std::vector<Case<ForwardArgs>> kForwardCases = {
     {"NoPlan", [](Scenario&, ForwardArgs& a) { a.plan = PlanRef{}; },
      "plan: expected a forward part, got a null pointer"},
     {"PlanShapeUnset", [](Scenario&, ForwardArgs& a) { a.plan.shape.batch = 0; },
-     "plan: expected at least one head, and over all heads at most "},
+     "plan: expected at least one batch element and head, in each head at most 16777216 blocks"},
     {"PlanOnCuda", [](Scenario&, ForwardArgs& a) { a.plan.device = {DeviceType::kCuda, 1}; },
      "plan: expected a plan on cpu as q, got cuda:1"},
     {"PlanMisaligned", [](Scenario&, ForwardArgs& a) { a.plan.forward += 4; },

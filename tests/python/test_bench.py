@@ -1,32 +1,60 @@
 """The benchmark's own arithmetic on the CPU: cases, their reference, peers' tiles, results."""
 
 import json
+import math
 
 import kpage
 import pytest
 import torch
 
 pytest.importorskip("kpage.bench")
-from kpage.bench import peers, results  # noqa: E402
+from kpage.bench import beside, experiments, own, peers, results, suites, workloads  # noqa: E402
 from kpage.bench.cases import ORDER, Case  # noqa: E402
+from kpage.bench.problem import Problem  # noqa: E402
 from kpage.bench.reference import Reference  # noqa: E402
+from kpage.bench.report import page  # noqa: E402
+from kpage.bench.run import Bench  # noqa: E402
+from kpage.bench.summary import Summary  # noqa: E402
 from kpage.bench.timing import HostTimer, measure  # noqa: E402
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def case():
-    return Case("tiny", torch.device("cpu"))
+    return Case("tiny", CPU)
+
+
+def independent_partitions():
+    """Two heads with partitions of their own, for queries and for keys, empty blocks among them."""
+    generator = torch.Generator().manual_seed(3)
+    q_sizes = torch.tensor([[128, 1, 65, 0, 64], [17, 127, 64, 49, 1]], dtype=torch.int32)
+    kv_sizes = torch.tensor([[64, 100, 0, 30, 64, 0, 2], [128, 65, 63, 1, 1, 1, 1]])
+    kv_sizes = kv_sizes.to(torch.int32)
+    index = torch.rand(1, 2, 5, 7, generator=generator).argsort(-1)[..., :4].to(torch.int32)
+    nums = torch.tensor([[[4, 1, 3, 2, 4], [1, 2, 4, 4, 3]]], dtype=torch.int32)
+
+    def offsets(sizes):
+        return (sizes.cumsum(1) - sizes).to(torch.int32)
+
+    return {
+        "q2k_block_index": index.contiguous(),
+        "q2k_block_nums": nums,
+        "q_block_sizes": q_sizes,
+        "kv_block_sizes": kv_sizes,
+        "q_block_offsets": offsets(q_sizes),
+        "kv_block_offsets": offsets(kv_sizes),
+    }
 
 
 def test_a_case_and_its_reference_agree_with_the_library(case):
     plan = kpage.plan(**case.layout)
     assert plan.stats()["useful_pairs"] == case.useful_pairs
-    tensors = (case.q, case.k, case.v)
-    out, lse = kpage.attention(*tensors, plan, return_lse=True)
+    out, lse = kpage.attention(*case.tensors, plan, return_lse=True)
     reference = Reference(case)
     errors = reference.forward_errors(out, lse)
     assert errors["error"] < 2.5e-3 and errors["lse_error"] < 2e-6
-    gradients = torch.autograd.grad(out, tensors, case.d_o)
+    gradients = torch.autograd.grad(out, case.tensors, case.d_o)
     assert max(reference.gradient_errors(*gradients).values()) < 5e-3
     wrong = [x.roll(1, 2) for x in gradients]
     assert min(reference.gradient_errors(*wrong).values()) > 0.5
@@ -35,26 +63,237 @@ def test_a_case_and_its_reference_agree_with_the_library(case):
 def test_every_case_has_a_layout_and_targets():
     assert set(results.TARGETS) == set(ORDER)
     known = set(kpage.layouts.names())
-    assert all(name.removesuffix("-40-heads") in known for name in ORDER)
+    for name in {name for jobs in suites.SUITES.values() for _, name in jobs}:
+        assert (
+            name.removesuffix("-40-heads") in known
+            or workloads.knows(name)
+            or name.startswith(("tiny", "whole-"))
+        ), name
 
 
-def test_tiles_of_peers_hold_the_valid_rows(case):
-    problem = peers.Problem(case)
-    expected = problem.valid_rows(case.k)
-    assert expected.shape[2] == int(case.kv_sizes[0].sum())
-    rows, count = problem.tile_rows()
-    assert torch.equal(problem.inputs(rows, count)[1][:, :, rows], expected)
-    lists, counts, sizes, rows, count = problem.halves()
-    assert torch.equal(problem.inputs(rows, count)[1][:, :, rows], expected)
+@pytest.mark.parametrize("host", [None, independent_partitions()], ids=["tiny", "independent"])
+@pytest.mark.parametrize("cut", ["tiles", "halves"])
+def test_tiles_of_peers_hold_the_valid_rows_and_pairs(host, cut):
+    case = Case("tiny", CPU, host=host)
+    problem = Problem(case)
+    tiles = getattr(problem, cut)()
+    q, k, _, _ = problem.inputs(tiles)
+    valid = problem.valid_rows(case.k, "kv")
+    assert len(valid) == int(case.kv_sizes.sum())
+    assert torch.equal(k[0].flatten(0, 1)[tiles.kv_places], valid)
+    assert torch.equal(q[0].flatten(0, 1)[tiles.q_places], problem.valid_rows(case.q))
+    assert float(k.detach().abs().sum()) == pytest.approx(float(valid.abs().sum()))
     pairs = 0
-    for head in range(case.heads):
-        for half in range(len(sizes)):
-            ids = lists[head, half, : int(counts[head, half])].long()
-            assert len(set(ids.tolist())) == len(ids)
-            pairs += int(sizes[half] * sizes[ids].sum())
+    for head, tile in torch.cartesian_prod(
+        torch.arange(case.heads), torch.arange(tiles.q_sizes.shape[1])
+    ):
+        ids = tiles.lists[head, tile, : int(tiles.counts[head, tile])].long()
+        assert torch.equal(ids, ids.unique())
+        pairs += int(tiles.q_sizes[head, tile]) * int(tiles.kv_sizes[head, ids].sum())
     assert pairs == case.useful_pairs
-    full, partial = peers.full_and_partial(problem, peers.BLOCK)
-    assert torch.equal(full[0] + partial[0], problem.nums)
+    (_, whole), (_, partial) = tiles.whole_and_partial()
+    assert torch.equal(whole + partial, tiles.counts)
+    assert int(tiles.map().sum()) == int(tiles.counts.sum())
+
+
+class Masked:
+    """A peer of torch operations: dense attention over its tiles, with a mask."""
+
+    name = "masked"
+
+    def __init__(self, wrong=False):
+        self.wrong = wrong
+
+    def load(self):
+        return "1"
+
+    def configurations(self, problem):
+        for cut in ("tiles", "halves"):
+            yield f"{self.name} {cut}", lambda c=cut: self._run(problem, getattr(problem, c)())
+
+    def _run(self, problem, tiles):
+        *tensors, d_o = (x.float() for x in problem.inputs(tiles))
+        for x in tensors:
+            x.requires_grad_()
+        block = tiles.block
+        rows = torch.arange(block) < tiles.kv_sizes[..., None]
+        seen = tiles.map().repeat_interleave(block, 1).repeat_interleave(block, 2)
+        seen = seen & rows.flatten(1)[:, None]
+
+        def forward():
+            q, k, v = tensors
+            scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~seen, -torch.inf)
+            out = torch.nan_to_num(scores.softmax(-1)) @ v
+            return 1.1 * out if self.wrong else out
+
+        def rows_of(x, places):
+            return x.detach()[0].flatten(0, 1)[places]
+
+        def both():
+            return torch.autograd.grad(forward(), tensors, d_o)
+
+        places = (tiles.q_places, tiles.kv_places, tiles.kv_places)
+        return peers.Run(
+            lambda: forward().detach(),
+            lambda: rows_of(forward(), tiles.q_places),
+            both,
+            lambda: [rows_of(x, at) for x, at in zip(both(), places, strict=True)],
+            plan=lambda: None,
+        )
+
+
+def test_peers_are_timed_and_compared(monkeypatch, tmp_path):
+    class Missing:
+        name = "missing"
+
+        def load(self):
+            raise ImportError("no such package")
+
+    wrong = Masked(wrong=True)
+    wrong.name = "wrong"
+    monkeypatch.setattr(peers, "PEERS", (Masked(), wrong, Missing()))
+    bench = Bench(tmp_path / "r.json", "cpu", 600, 2)
+    bench.run({("peers", "tiny"): beside.measure_peers})
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert not data["failures"]
+    assert data["peers"]["masked"] == "1"
+    assert data["peers"]["missing"] == "absent: ImportError: no such package"
+    rows = {(row["kernel"], row["pass"]): row for row in data["rows"]}
+    for step in ("forward", "forward+backward"):
+        for cut in ("tiles", "halves"):
+            row = rows[f"masked {cut}", step]
+            assert row["exact"] and row["error"] < 5e-3 and row["kpage_ms"] > 0
+            assert not rows[f"wrong {cut}", step]["exact"]
+        assert rows["kpage", step]["exact"]
+
+
+def test_a_job_in_the_file_is_not_run_again(tmp_path):
+    path = tmp_path / "r.json"
+    ran = []
+
+    def good(bench, name):
+        ran.append(name)
+        bench.results.add(
+            layout=name, kernel="kpage", useful_pairs=1, head_dim=1, **{"pass": "x"}, time_ms=1.0
+        )
+
+    def bad(bench, name):
+        good(bench, name)
+        raise ValueError("no")
+
+    jobs = {("own", "a"): good, ("own", "b"): bad}
+    for expected in (["a", "b"], ["a", "b", "b"]):
+        bench = Bench(path, "cpu", 600, 2)
+        bench.run(jobs)
+        assert ran == expected
+        data = json.loads(path.read_text())
+        assert [row["layout"] for row in data["rows"]] == ["a", "b"]
+        assert [failure["where"] for failure in data["failures"]] == ["own b"]
+        assert data["finished"] == ["own a"]
+
+
+def test_suites_share_their_jobs():
+    assert list(suites.jobs(["own", "plans"])) == list(suites.jobs(["own"]))
+    assert list(suites.jobs(["own", "peers"], ["padded-5s"])) == [
+        ("own", "padded-5s"),
+        ("peers", "padded-5s"),
+    ]
+
+
+def test_workloads_have_the_figures_they_name():
+    layout = workloads.layout("scale-occupancy-0.25", 1, CPU)
+    sizes = layout["q_block_sizes"].double()
+    assert len(sizes) == 2048 and float(sizes.mean()) == pytest.approx(32, rel=0.05)
+    assert layout["q2k_block_index"].shape == (1, 8, 2048, 64)
+    layout = workloads.layout("scale-density-0.1", 1, CPU)
+    assert layout["q2k_block_index"].shape[2:] == (683, 68)
+    assert workloads.layout("scale-heads-4", 1, CPU)["q2k_block_index"].shape[1] == 4
+    sizes = workloads.cube_sizes((3, 5, 9), (2, 4, 8))
+    assert sizes.tolist() == [64, 8, 16, 2, 32, 4, 8, 1]
+    ids = workloads.random_lists(sizes, 2, 5, 1, CPU)["q2k_block_index"][0]
+    assert bool((ids[..., 1:] > ids[..., :-1]).all()) and int(ids.max()) < 8
+
+
+def test_variants_have_the_same_pairs():
+    full = Case("tiny-full", CPU)
+    cut = Case("tiny-full", CPU, host=experiments._cut(experiments.placed(full.host), 16))
+    assert cut.useful_pairs == full.useful_pairs
+    assert cut.kv_sizes.shape == (2, 40)
+    rows = torch.arange(640).view(40, 16)
+    assert torch.equal(cut.kv_offsets[0].sort().values, rows[:, 0])
+    errors = experiments._errors(own.Planned(cut))
+    assert errors["error"] < 2.5e-3 and errors["gradient_error"] < 5e-3
+
+
+def recorded(layout, step, kernel="kpage", **more):
+    row = {"layout": layout, "kernel": kernel, "pass": step, "exact": True, "useful_pairs": 1 << 32}
+    row |= {"head_dim": 128, "heads": 8, "time_ms": 3.0, "rested_ms": 3.0, "error": 2e-3}
+    return row | more
+
+
+def file_of(*rows):
+    return {
+        "commit": "abc",
+        "command": "python -m kpage.bench",
+        "device": "a GPU",
+        "r_dense": {"forward": 600.0},
+        "peers": {"NVIDIA BSA": "1", "other": "absent: <none>"},
+        "rows": list(rows),
+        "failures": [{"where": "padded-5s", "error": "ValueError: no"}],
+    }
+
+
+def test_the_summary_names_what_is_missed():
+    slow = recorded("full-512", "forward", "slow", time_ms=6.0, kpage_ms=3.0)
+    wrong = recorded("full-512", "forward", "wrong", time_ms=1.0, kpage_ms=3.0, exact=False)
+    fast = recorded("full-512", "forward", "fast", time_ms=2.7, kpage_ms=3.0)
+    data = file_of(
+        recorded("full-512", "forward", fraction_of_ideal=0.97, useful_tflops=600.0),
+        slow,
+        wrong,
+    )
+    assert Summary([data]).missed() == [("full-512", "forward", "0.97 of ideal, floor 0.98")]
+    data["rows"].append(fast)
+    assert Summary([data]).missed()[0] == (
+        "full-512",
+        "forward",
+        "not the fastest: fast takes 0.90 of its time",
+    )
+    near = recorded("padded-5s", "forward", "near", time_ms=3.3, kpage_ms=3.0)
+    bsa = recorded("padded-5s", "forward", "NVIDIA BSA blk128, sizes", time_ms=4.5, kpage_ms=3.0)
+    assert [what for _, _, what in Summary([file_of(near, bsa)]).missed()] == [
+        "1.10 times faster than near, asked 1.25",
+        "1.50 times faster than NVIDIA BSA blk128, asked 1.6",
+    ]
+
+
+def test_the_later_file_counts():
+    files = [
+        file_of(recorded("full-512", "forward", "peer", time_ms=ms, kpage_ms=3.0))
+        for ms in (6.0, 4.5)
+    ]
+    assert Summary(files).against("full-512", "forward", ("peer",)) == 1.5
+
+
+def test_the_page_holds_what_was_measured_and_escapes_it():
+    bsa = recorded("full-512", "forward", "NVIDIA BSA blk128", time_ms=4.5, kpage_ms=3.0)
+    html = page([file_of(bsa)], {"padded-5s, forward": "unused"})
+    assert html.startswith("<!doctype html>") and "<svg" in html
+    assert "http" not in html.replace("http://www.w3.org", "")
+    assert "1.50" in html and "absent: &lt;none&gt;" in html and "Nothing of what" in html
+
+
+def test_all_sections_of_a_run_on_the_cpu(tmp_path):
+    path = tmp_path / "r.json"
+    bench = Bench(path, "cpu", 600, 2, ["none"])
+    jobs = suites.jobs(["tiny"])
+    bench.run(jobs)
+    data = json.loads(path.read_text())
+    assert not data["failures"] and len(data["finished"]) == len(jobs)
+    html = page([data], {})
+    for heading in ("Physical work", "Page loads and ablations", "Checks", "Plans"):
+        assert heading in html
+    assert not math.isnan(data["rows"][0]["error"])
 
 
 def test_results_are_written_as_they_come(tmp_path):

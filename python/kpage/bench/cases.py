@@ -1,8 +1,11 @@
 """What is measured: named layouts on a device, with random q, k, v."""
 
+import functools
+
 import torch
 
 from kpage import layouts
+from kpage.bench import workloads
 
 # Most telling first: a run that has to stop early has these.
 ORDER = (
@@ -27,44 +30,91 @@ ORDER = (
     "full-3072",
     "vsa-288-720p-40-heads",
 )
-PEERS_ON = ORDER[:6]
-TINY = ("tiny",)  # for a machine without a GPU
+TINY = ("tiny", "tiny-full")  # for a machine without a GPU
 
 
 class Case:
-    """A layout, its figures and its tensors. B = 1; every query head has its key/value head."""
+    """A layout, its figures and its tensors. B = 1; every query head has its key/value head.
 
-    def __init__(self, name, device, dtype=torch.bfloat16, head_dim=128, seed=1):
+    host: the arguments of kpage.plan, on the CPU; None: those of the layout `name`. input_scale:
+    what q, k and v are multiplied by.
+    """
+
+    def __init__(
+        self,
+        name,
+        device,
+        dtype=torch.bfloat16,
+        head_dim=128,
+        seed=1,
+        host=None,
+        input_scale=1.0,
+    ):
         self.name = name
         self.head_dim = head_dim
-        self.host = _layout(name, seed)  # arguments of kpage.plan, on the CPU
-        self.layout = {
-            key: None if t is None else t.to(device) for key, t in self.host.items()
-        }
+        self.host = _layout(name, seed, device) if host is None else host
+        self.layout = {key: None if t is None else t.to(device) for key, t in self.host.items()}
         _, self.heads, self.q_blocks, _ = self.host["q2k_block_index"].shape
         self.q_sizes, self.q_offsets = self._partition("q")
         self.kv_sizes, self.kv_offsets = self._partition("kv")
         self.nums = self.host["q2k_block_nums"][0]  # [H, NQ]
         self.index = self.host["q2k_block_index"][0]  # [H, NQ, Kmax]
         self.useful_pairs = self._useful_pairs()
+        self._made_of = (device, dtype, seed, input_scale)
+
+    @functools.cached_property
+    def _made(self):
+        """q, k, v and dO, made when they are first asked for."""
+        device, dtype, seed, input_scale = self._made_of
         q_rows = int((self.q_offsets + self.q_sizes).max())
         kv_rows = int((self.kv_offsets + self.kv_sizes).max())
         generator = torch.Generator(device).manual_seed(seed)
 
-        def normal(rows):
-            shape = (1, self.heads, rows, head_dim)
+        def normal(rows, by=1.0):
+            shape = (1, self.heads, rows, self.head_dim)
             x = torch.randn(shape, device=device, dtype=torch.float32, generator=generator)
-            return x.to(dtype)
+            return (by * x).to(dtype)
 
-        self.q, self.k, self.v, self.d_o = (normal(n) for n in (q_rows, kv_rows, kv_rows, q_rows))
-        for x in (self.q, self.k, self.v):
+        q, k, v = (normal(n, input_scale) for n in (q_rows, kv_rows, kv_rows))
+        for x in (q, k, v):
             x.requires_grad_()
+        return q, k, v, normal(q_rows)
+
+    @property
+    def tensors(self):
+        return self._made[:3]
+
+    @property
+    def q(self):
+        return self._made[0]
+
+    @property
+    def k(self):
+        return self._made[1]
+
+    @property
+    def v(self):
+        return self._made[2]
+
+    @property
+    def d_o(self):
+        return self._made[3]
 
     @property
     def qkv_bytes(self):
         """Of the valid rows."""
         rows = int(self.q_sizes.sum()) + 2 * int(self.kv_sizes.sum())
         return rows * self.head_dim * self.q.element_size()
+
+    @property
+    def common(self):
+        """What every row of results says of it."""
+        return {
+            "layout": self.name,
+            "useful_pairs": self.useful_pairs,
+            "head_dim": self.head_dim,
+            "heads": self.heads,
+        }
 
     def list(self, head, q_block):
         """The ids of the blocks that a query block attends to."""
@@ -90,20 +140,22 @@ class Case:
         return int((keys * self.q_sizes).sum())
 
 
-def _layout(name, seed):
-    if name == "tiny":
+def _layout(name, seed, device):
+    if name in TINY:
         sizes = torch.tensor([128, 64, 17, 0, 100], dtype=torch.int32)
+        if name == "tiny-full":
+            sizes.fill_(128)
         index = torch.rand(1, 2, 5, 5, generator=torch.Generator().manual_seed(seed)).argsort(-1)
         nums = torch.full((1, 2, 5), 3, dtype=torch.int32)
-        arguments = dict.fromkeys(
-            ("kv_block_sizes", "q_block_offsets", "kv_block_offsets"), None
-        )
+        arguments = dict.fromkeys(("kv_block_sizes", "q_block_offsets", "kv_block_offsets"), None)
         return {
             "q2k_block_index": index[..., :3].to(torch.int32).contiguous(),
             "q2k_block_nums": nums,
             "q_block_sizes": sizes,
             **arguments,
         }
+    if workloads.knows(name):
+        return workloads.layout(name, seed, device)
     if name.endswith("-40-heads"):
         # Lists of further seeds for further heads; all share their blocks.
         parts = [layouts.named(name.removesuffix("-40-heads"), seed + i) for i in range(4)]

@@ -1,7 +1,8 @@
-"""Other block-sparse kernels on the same inputs, each through its released package.
+"""Other kernels on the same inputs, each through its released package.
 
 A peer wants its blocks padded to whole tiles: its copies of q, k, v and dO are made outside the
-timed part, with zeros in padding. What it returns is compared row by row with KPage.
+timed part, with zeros in padding. So are its lists; what building them takes is told apart. What a
+peer returns is compared row by row with KPage.
 """
 
 import importlib
@@ -9,91 +10,30 @@ import importlib.metadata
 
 import torch
 
-BLOCK = 128
-
 
 class Unsupported(Exception):
     pass
 
 
 class Run:
-    """Functions to time, and what they return for the valid rows."""
+    """Functions to time, and what they return for the valid rows [rows, D]."""
 
-    def __init__(self, forward, output, forward_backward=None, gradients=None):
+    def __init__(self, forward, output, forward_backward=None, gradients=None, plan=None):
         self.forward = forward
-        self.output = output  # -> O [1, H, valid rows, D]
+        self.output = output  # -> O
         self.forward_backward = forward_backward
-        self.gradients = gradients  # -> dQ, dK, dV, the same
+        self.gradients = gradients  # -> dQ, dK, dV
+        self.plan = plan  # builds what the peer derives from the layout; None: nothing
 
 
-class Problem:
-    """A case whose Q and K/V have one partition, shared by all heads."""
-
-    def __init__(self, case):
-        if case.host["kv_block_sizes"] is not None or case.host["q_block_sizes"].dim() != 1:
-            raise Unsupported("partitions of their own for heads, or for keys")
-        self.case = case
-        device = case.q.device
-        self.sizes = case.host["q_block_sizes"].to(device)  # [N]
-        self.nums = case.nums.to(device)  # [H, N]
-        ids = case.index.to(device)
-        valid = torch.arange(ids.shape[-1], device=device) < self.nums[..., None]
-        ids = torch.where(valid, ids, case.q_blocks).sort(-1).values
-        self.index = torch.where(ids == case.q_blocks, 0, ids).int().contiguous()  # ascending
-        self.full = bool((self.sizes == BLOCK).all())
-        self.equal_lists = bool((self.nums == ids.shape[-1]).all())
-        rows = torch.arange(BLOCK, device=device)
-        self._valid = rows < self.sizes[:, None]  # [N, 128]
-        offsets = case.q_offsets[0].to(device)
-        self._own_rows = (offsets[:, None] + rows)[self._valid]
-
-    def valid_rows(self, x):
-        return x.detach()[:, :, self._own_rows]
-
-    def tile_rows(self):
-        """Rows of the valid rows where every block has a tile of 128 rows, and all rows."""
-        blocks = torch.arange(len(self.sizes), device=self.sizes.device)
-        rows = torch.arange(BLOCK, device=self.sizes.device)
-        return (blocks[:, None] * BLOCK + rows)[self._valid], len(self.sizes) * BLOCK
-
-    def inputs(self, rows, count):
-        """q, k, v, dO [1, H, count, D], the valid rows at `rows`, zeros elsewhere."""
-        made = []
-        for x in (self.case.q, self.case.k, self.case.v, self.case.d_o):
-            out = x.new_zeros(*x.shape[:2], count, x.shape[3])
-            out[:, :, rows] = self.valid_rows(x)
-            made.append(out)
-        return made
-
-    def halves(self):
-        """Blocks cut in tiles of 64 rows, empty ones dropped.
-
-        Returns lists [H, M, K], counts [H, M], sizes [M], the valid rows' places and all rows.
-        """
-        device = self.sizes.device
-        blocks = len(self.sizes)
-        two = (self.sizes > 64).int()
-        first = torch.cumsum(1 + two, 0) - (1 + two)
-        parent = torch.repeat_interleave(torch.arange(blocks, device=device), 1 + two)
-        second = torch.arange(len(parent), device=device) != first[parent]
-        sizes = torch.where(second, self.sizes[parent] - 64, self.sizes[parent].clamp(max=64))
-        ids = self.index.long()
-        valid = torch.arange(ids.shape[-1], device=device) < self.nums[..., None]
-        none = len(parent)
-        head = torch.where(valid, first[ids], none)
-        tail = torch.where(valid & (two[ids] > 0), first[ids] + 1, none)
-        lists = torch.stack([head, tail], -1).flatten(-2).sort(-1).values
-        counts = (lists < none).sum(-1).int()
-        longest = max(1, int(counts.max()))
-        lists = torch.where(lists < none, lists, 0).int()[:, parent, :longest].contiguous()
-        rows = torch.arange(64, device=device) < sizes[:, None]
-        places = (64 * torch.arange(len(parent), device=device))[:, None]
-        places = (places + torch.arange(64, device=device))[rows]
-        return lists, counts[:, parent].contiguous(), sizes.int(), places, 64 * len(parent)
+def _flat(x, places):
+    """Rows of [1, H, S, D] as [rows, D]."""
+    return x.detach()[0].flatten(0, 1)[places]
 
 
 class Bsa:
-    """NVIDIA's block-sparse attention in the cuDNN frontend."""
+    """NVIDIA's block-sparse attention in the cuDNN frontend. Tiles of 128 or 64 rows; valid counts
+    of key tiles. Lists in the other direction are built inside each backward pass."""
 
     name = "NVIDIA BSA"
 
@@ -102,40 +42,33 @@ class Bsa:
         return importlib.metadata.version("nvidia-cudnn-frontend")
 
     def configurations(self, problem):
-        yield f"{self.name} blk128", lambda: self._tiles(problem)
-        yield f"{self.name} blk64, halves", lambda: self._halves(problem)
+        if problem.tiles().full:
+            yield f"{self.name} blk128", lambda: self._run(problem, problem.tiles(), None)
+        yield f"{self.name} blk128, sizes", lambda: self._with_sizes(problem, problem.tiles())
+        yield f"{self.name} blk64, halves", lambda: self._with_sizes(problem, problem.halves())
 
-    def _tiles(self, problem):
-        rows, count = problem.tile_rows()
-        return self._run(
-            problem.inputs(rows, count),
-            rows,
-            BLOCK,
-            problem.index,
-            None if problem.equal_lists else problem.nums.int(),
-            None if problem.full else problem.sizes,
-        )
+    def _with_sizes(self, problem, tiles):
+        if tiles.full and tiles.block == 64:
+            return self._run(problem, tiles, None)
+        one = problem.shared_sizes
+        return self._run(problem, tiles, tiles.kv_sizes[0] if one else tiles.kv_sizes[None])
 
-    def _halves(self, problem):
-        lists, counts, sizes, rows, count = problem.halves()
-        equal = bool((counts == lists.shape[-1]).all())
-        return self._run(
-            problem.inputs(rows, count),
-            rows,
-            64,
-            lists,
-            None if equal else counts,
-            None if bool((sizes == 64).all()) else sizes,
-        )
-
-    def _run(self, inputs, rows, block, index, nums, sizes):
-        q, k, v, d_o = inputs
-        index = index[None]
-        nums = None if nums is None else nums[None]
+    def _run(self, problem, tiles, sizes):
+        q, k, v, d_o = problem.inputs(tiles)
+        index = tiles.lists[None]
+        nums = None if tiles.equal_lists else tiles.counts[None]
+        empty = bool((tiles.counts == 0).any())
 
         def forward():
             return self.api.block_sparse_attention_forward(
-                q, k, v, index, block_sizes=sizes, q2k_block_nums=nums, sparse_block_size=block
+                q,
+                k,
+                v,
+                index,
+                block_sizes=sizes,
+                q2k_block_nums=nums,
+                sparse_block_size=tiles.block,
+                allow_empty_block_nums=empty,
             )
 
         def forward_backward():
@@ -151,18 +84,22 @@ class Bsa:
                 None,
                 sizes,
                 nums,
-                sparse_block_size=block,
+                sparse_block_size=tiles.block,
             )
 
         def gradients():
             got = forward_backward()
-            return [got[key][:, :, rows] for key in ("dq_tensor", "dk_tensor", "dv_tensor")]
+            places = (tiles.q_places, tiles.kv_places, tiles.kv_places)
+            keys = ("dq_tensor", "dk_tensor", "dv_tensor")
+            return [_flat(got[key], at) for key, at in zip(keys, places, strict=True)]
 
-        return Run(forward, lambda: forward()["o_tensor"][:, :, rows], forward_backward, gradients)
+        backward = (forward_backward, gradients) if problem.shared_sizes else (None, None)
+        return Run(forward, lambda: _flat(forward()["o_tensor"], tiles.q_places), *backward)
 
 
 class Fa4:
-    """FlashAttention-4's block sparsity: lists of full and of partial blocks, both directions."""
+    """FlashAttention-4's block sparsity: lists of whole and of partial tiles in both directions,
+    the valid rows of the partial ones by a mask function."""
 
     name = "FlashAttention-4"
 
@@ -171,26 +108,81 @@ class Fa4:
         return importlib.metadata.version("flash-attn-4")
 
     def configurations(self, problem):
-        yield f"{self.name} blk128", lambda: self._tiles(problem)
+        yield f"{self.name} blk128", lambda: self._run(problem, problem.tiles())
+        yield f"{self.name} blk64, halves", lambda: self._run(problem, problem.halves())
 
-    def _tiles(self, problem):
-        rows, count = problem.tile_rows()
-        q, k, v, d_o = (x.transpose(1, 2).contiguous() for x in problem.inputs(rows, count))
-        run = self.api.BlockSparse(problem, BLOCK)
+    def _run(self, problem, tiles):
+        if not problem.shared_sizes:
+            raise Unsupported("sizes of their own for heads, or for keys")
+        q, k, v, d_o = (x.transpose(1, 2).contiguous() for x in problem.inputs(tiles))
+        run = self.api.BlockSparse(tiles)
+
+        def rows(x, places):
+            return _flat(x.transpose(1, 2), places)
 
         def gradients():
-            return [x.transpose(1, 2)[:, :, rows] for x in run.forward_backward(q, k, v, d_o)]
+            places = (tiles.q_places, tiles.kv_places, tiles.kv_places)
+            got = run.forward_backward(q, k, v, d_o)
+            return [rows(x, at) for x, at in zip(got, places, strict=True)]
 
+        backward = (lambda: run.forward_backward(q, k, v, d_o), gradients)
         return Run(
             lambda: run.forward(q, k, v),
-            lambda: run.forward(q, k, v)[0].transpose(1, 2)[:, :, rows],
-            lambda: run.forward_backward(q, k, v, d_o),
-            gradients,
+            lambda: rows(run.forward(q, k, v)[0], tiles.q_places),
+            *(backward if run.reverse is not None else (None, None)),
+            plan=run.plan,
         )
 
 
+class Vsa:
+    """FastVideo's kernels of VSA: tiles of 64 rows, on ThunderKittens or Triton. Lists in the other
+    direction are built inside each backward pass."""
+
+    name = "FastVideo VSA"
+
+    def load(self):
+        self.api = importlib.import_module("fastvideo_kernel.block_sparse_attn")
+        return importlib.metadata.version("fastvideo-kernel")
+
+    def configurations(self, problem):
+        yield f"{self.name} ThunderKittens, halves", lambda: self._compiled(problem)
+        yield (
+            f"{self.name} Triton, halves",
+            lambda: self._run(problem, self.api.block_sparse_attn_triton),
+        )
+
+    def _compiled(self, problem):
+        try:
+            importlib.import_module("fastvideo_kernel._C.fastvideo_kernel_ops")
+        except ImportError as error:
+            raise Unsupported(f"its compiled kernels do not load: {error}") from error
+        return self._run(problem, self.api.block_sparse_attn_sm90)
+
+    def _run(self, problem, attend):
+        if not problem.shared_sizes:
+            raise Unsupported("sizes of their own for heads, or for keys")
+        tiles = problem.halves()
+        *tensors, d_o = problem.inputs(tiles)
+        for x in tensors:
+            x.requires_grad_()
+        lists = (tiles.lists[None], tiles.counts[None], tiles.kv_sizes[0].contiguous())
+
+        def forward():
+            with torch.no_grad():
+                return attend(*tensors, *lists)[0]
+
+        def forward_backward():
+            return torch.autograd.grad(attend(*tensors, *lists)[0], tensors, d_o)
+
+        def gradients():
+            places = (tiles.q_places, tiles.kv_places, tiles.kv_places)
+            return [_flat(x, at) for x, at in zip(forward_backward(), places, strict=True)]
+
+        return Run(forward, lambda: _flat(forward(), tiles.q_places), forward_backward, gradients)
+
+
 class Flex:
-    """FlexAttention, compiled by torch."""
+    """FlexAttention, compiled by torch: a block mask of whole and partial tiles."""
 
     name = "FlexAttention"
 
@@ -200,33 +192,36 @@ class Flex:
         return f"torch {torch.__version__}"
 
     def configurations(self, problem):
-        yield f"{self.name} blk128", lambda: self._tiles(problem)
+        yield f"{self.name} blk128", lambda: self._run(problem, problem.tiles())
 
-    def _tiles(self, problem):
+    def _run(self, problem, tiles):
         if problem.case.q.device.type != "cuda":
             raise Unsupported("a device without its kernels")
-        rows, count = problem.tile_rows()
-        *tensors, d_o = problem.inputs(rows, count)
+        if not problem.shared_sizes:
+            raise Unsupported("sizes of their own for heads, or for keys: its mask is too slow")
+        *tensors, d_o = problem.inputs(tiles)
         for x in tensors:
             x.requires_grad_()
-        blocks = len(problem.sizes)
-        valid = torch.zeros(count, dtype=torch.bool, device=rows.device)
-        valid[rows] = True
-        full, partial = full_and_partial(problem, BLOCK)
+        valid = torch.arange(tiles.block, device=d_o.device) < tiles.kv_sizes[0][:, None]
+        valid = valid.flatten()
 
-        def padded(part):
-            counts, ids = part
-            wide = ids.new_zeros(*ids.shape[:2], blocks)
-            wide[..., : ids.shape[-1]] = ids
-            return counts[None], wide[None]
+        def wide(part):
+            lists, counts = part
+            out = lists.new_zeros(*lists.shape[:2], tiles.kv_sizes.shape[1])
+            out[..., : lists.shape[-1]] = lists
+            return counts[None], out[None]
 
-        mask = self.api.BlockMask.from_kv_blocks(
-            *padded(partial),
-            *padded(full),
-            BLOCK_SIZE=BLOCK,
-            mask_mod=lambda b, h, q, k: valid[k],
-            seq_lengths=(count, count),
-        )
+        def build():
+            whole, partial = tiles.whole_and_partial()
+            return self.api.BlockMask.from_kv_blocks(
+                *wide(partial),
+                *wide(whole),
+                BLOCK_SIZE=tiles.block,
+                mask_mod=lambda b, h, q, k: valid[k],
+                seq_lengths=(tiles.q_rows, tiles.kv_rows),
+            )
+
+        mask = build()
 
         def forward():
             with torch.no_grad():
@@ -236,34 +231,55 @@ class Flex:
             out = self.attend(*tensors, block_mask=mask)
             return torch.autograd.grad(out, tensors, d_o)
 
+        def gradients():
+            places = (tiles.q_places, tiles.kv_places, tiles.kv_places)
+            return [_flat(x, at) for x, at in zip(forward_backward(), places, strict=True)]
+
         return Run(
-            forward,
-            lambda: forward()[:, :, rows],
-            forward_backward,
-            lambda: [x[:, :, rows] for x in forward_backward()],
+            forward, lambda: _flat(forward(), tiles.q_places), forward_backward, gradients, build
         )
 
 
-def full_and_partial(problem, block):
-    """The lists [H, N, Kmax] and their counts [H, N], of whole tiles and of the others."""
-    ids = problem.index
-    listed = torch.arange(ids.shape[-1], device=ids.device) < problem.nums[..., None]
-    whole = (problem.sizes == block)[ids.long()]
+class FlashInfer:
+    """FlashInfer's variable blocks: rows without padding, a page a key row, forward only."""
 
-    def prefix(selected):
-        none = len(problem.sizes)
-        kept = torch.where(selected, ids, none).sort(-1).values
-        return selected.sum(-1).int(), torch.where(kept == none, 0, kept).int().contiguous()
+    name = "FlashInfer"
+    WORKSPACE = 512 << 20  # bytes
 
-    return prefix(listed & whole), prefix(listed & ~whole)
+    def load(self):
+        self.api = importlib.import_module("flashinfer.sparse")
+        return importlib.metadata.version("flashinfer-python")
+
+    def configurations(self, problem):
+        yield f"{self.name} variable blocks", lambda: self._run(problem)
+
+    def _run(self, problem):
+        case = problem.case
+        heads, dim = case.heads, case.head_dim
+        q, k, v = (
+            problem.valid_rows(x, side).view(heads, -1, dim)
+            for x, side in ((case.q, "q"), (case.k, "kv"), (case.v, "kv"))
+        )
+        blocks = problem.tiles().map()
+        sizes = (problem.q_sizes.int().contiguous(), problem.kv_sizes.int().contiguous())
+        memory = torch.empty(self.WORKSPACE, dtype=torch.uint8, device=q.device)
+        wrapper = self.api.VariableBlockSparseAttentionWrapper(memory, backend="fa3")
+
+        def plan():
+            wrapper.plan(blocks, *sizes, heads, heads, dim, q_data_type=q.dtype)
+
+        plan()
+
+        def forward():
+            return wrapper.run(q, k, v)
+
+        return Run(forward, lambda: forward().reshape(-1, dim), plan=plan)
 
 
-PEERS = (Bsa(), Fa4(), Flex())
-# Peers without an adapter here.
+PEERS = (Bsa(), Fa4(), Vsa(), Flex(), FlashInfer())
+# Peers without an adapter, and why.
 ABSENT = {
-    "FlashInfer": "absent: no adapter yet; its kernels have to be compiled ahead for sm_90a",
-    "FastVideo VSA": "absent: no adapter yet; built from source",
-    "flex-block-attn": "absent: no adapter yet; it masks no padding",
-    "MagiAttention FFA": "absent: no adapter yet; built from source",
-    "MIT Block-Sparse-Attention": "absent: no adapter yet; built from source",
+    "flex-block-attn": "absent: built from source; masks no padding: not exact on partial blocks",
+    "MagiAttention FFA": "absent: no released package; compiles a kernel for each kind of call",
+    "MIT Block-Sparse-Attention": "absent: built from source; masks no padding inside a block",
 }

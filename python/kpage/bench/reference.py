@@ -4,7 +4,7 @@ import torch
 
 
 def relative_l2(got, expected):
-    got, expected = torch.cat(got).double(), torch.cat(expected).double()
+    got, expected = (torch.cat(x).detach().double() for x in (got, expected))
     return float((got - expected).norm() / expected.norm())
 
 

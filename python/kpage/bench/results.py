@@ -34,12 +34,16 @@ FLOPS = {"forward": 4.0, "backward": 10.0, "forward+backward": 14.0}  # a pair a
 
 
 class Results:
+    """The file. Rows belong to jobs: those of a finished job are kept when the same commit is run
+    again on the same device, others are dropped."""
+
     def __init__(self, path, device, peers):
         self.path = path
-        self.begin = time.monotonic()
+        self.start = time.monotonic()
+        self.job = ""
         self.data = {
             "commit": os.environ.get("KPAGE_COMMIT") or _commit(),
-            "command": "python -m kpage.bench " + " ".join(sys.argv[1:]),
+            "command": _command(),
             "device": device,
             "clock": "sustained",
             "r_dense": {},
@@ -47,7 +51,35 @@ class Results:
             "peers": peers,
             "rows": [],
             "failures": [],
+            "finished": [],
         }
+        self._resume()
+
+    def _resume(self):
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                before = json.load(file)
+        except (OSError, TypeError, ValueError):
+            return
+        if any(before.get(key) != self.data[key] for key in ("commit", "device")):
+            return
+        finished = before.get("finished", [])
+        for key in ("rows", "failures"):
+            self.data[key] = [x for x in before[key] if x.get("job") in finished]
+        for key in ("peers", "r_dense", "r_dense_rested"):
+            self.data[key].update(before[key])
+        self.data["finished"] = finished
+        self.data["command"] = f"{before['command']}; {self.data['command']}"
+
+    def has(self, job):
+        return job in self.data["finished"]
+
+    def begin(self, job):
+        self.job = job
+
+    def finish(self, job):
+        self.data["finished"].append(job)
+        self.save()
 
     def add(self, **row):
         flops = FLOPS.get(row["pass"], 0) * row["useful_pairs"] * row["head_dim"]
@@ -56,13 +88,18 @@ class Results:
         ideal = row.pop("dense_tflops", None)
         if ideal:
             row["fraction_of_ideal"] = row["useful_tflops"] / ideal
+        if self.job:
+            row["job"] = self.job
         self.data["rows"].append(row)
-        print(_line(row), f"[{time.monotonic() - self.begin:.0f} s]", flush=True)
+        print(_line(row), f"[{time.monotonic() - self.start:.0f} s]", flush=True)
         self.save()
 
     def fail(self, where, error):
         text = f"{type(error).__name__}: {str(error).strip()[:300]}"
-        self.data["failures"].append({"where": where, "error": text})
+        failure = {"where": where, "error": text}
+        if self.job:
+            failure["job"] = self.job
+        self.data["failures"].append(failure)
         print(f"{where}: {text}", flush=True)
         self.save()
 
@@ -83,6 +120,12 @@ def _rounded(x):
     return x
 
 
+def _command():
+    """As it was given, files without their folders."""
+    words = (os.path.basename(word) if os.sep in word else word for word in sys.argv[1:])
+    return " ".join(["python -m kpage.bench", *words])
+
+
 def _commit():
     try:
         return subprocess.run(
@@ -92,13 +135,28 @@ def _commit():
         return ""
 
 
+_SHOWN = {
+    "time_ms": ".3f",
+    "useful_tflops": ".0f",
+    "fraction_of_ideal": ".3f",
+    "kpage_ms": ".3f",
+    "of_first": ".3f",
+    "efficiency": ".3f",
+    "joules": ".3g",
+    "error": ".1e",
+    "of_flash_gradients": ".2f",
+    "first_call_s": ".1f",
+    "peer_plan_ms": ".2f",
+}
+
+
 def _line(row):
     if row["pass"] == "plan":
         parts = [f"{key} {row[key]:.3f}" for key in ("plan_forward_ms", "plan_backward_ms")]
         return f"{row['layout']:22} plan {' '.join(parts)} bytes {row['plan_bytes']}"
-    parts = [f"{row['layout']:22} {row['pass']:17} {row['kernel']:22} {row['time_ms']:8.3f} ms"]
-    for key, form in (("useful_tflops", ".0f"), ("fraction_of_ideal", ".3f"), ("error", ".1e")):
-        if key in row:
+    parts = [f"{row['layout']:22} {row['pass']:17} {row['kernel']:22}"]
+    for key, form in _SHOWN.items():
+        if row.get(key) is not None:
             parts.append(f"{key} {row[key]:{form}}")
     return ", ".join(parts)
 
@@ -107,12 +165,13 @@ def table(files):
     """Markdown of results: fractions of ideal beside what the project asks for, and plans."""
     rows = [row for data in files for row in data["rows"]]
 
-    def find(layout, name, kernel="kpage"):
+    def find(layout, name):
         return next(
             (
                 r
                 for r in rows
-                if (r["layout"], r["pass"], r["kernel"]) == (layout, name, kernel)
+                if (r["layout"], r["pass"], r["kernel"]) == (layout, name, "kpage")
+                and (name == "plan" or "fraction_of_ideal" in r)
             ),
             None,
         )

@@ -9,6 +9,7 @@ import torch
 
 ROUNDS = 11
 PAUSE_S = 0.02  # before a rested call
+LONG_MS = 30.0
 BURST_MS = 16.0  # of back-to-back calls of one function
 _QUEUE_CYCLES = 400_000  # spent by the device while the host launches what is timed
 
@@ -83,23 +84,23 @@ def timer_of(device):
 
 
 def measure(functions, timer, rounds=ROUNDS):
-    """{name: function} -> {name: Times}, after warm-up. All take turns in every round."""
+    """{name: function} -> {name: Times}, after warm-up. All take turns in every round. A kernel of
+    many milliseconds has no rest while it runs: it has fewer rested calls."""
     estimates = []
     for function in functions.values():
         for _ in range(2):
             function()
         estimates.append(max(timer.rested(function), 1e-3))
     rested = {name: [] for name in functions}
-    for _ in range(rounds):
+    long = max(estimates) > LONG_MS
+    for _ in range(max(3, rounds // 3) if long else rounds):
         for name, function in functions.items():
             rested[name].append(timer.rested(function))
     calls = [max(1, min(50, round(BURST_MS / ms))) for ms in estimates]
     timed = list(functions.values())
-    timer.bursts(timed, calls, 2)  # to the sustained clock
+    timer.bursts(timed, calls, 1 if long else 2)  # to the sustained clock
     sustained = timer.bursts(timed, calls, rounds)
-    return {
-        name: Times(rested[name], sustained[i]) for i, name in enumerate(functions)
-    }
+    return {name: Times(rested[name], sustained[i]) for i, name in enumerate(functions)}
 
 
 def device_state():

@@ -1,0 +1,78 @@
+"""The page: the paper's tables and figures beside what was measured, and what was missed first."""
+
+from html import escape
+
+from kpage.bench import figures, tables
+from kpage.bench.markup import STYLE, number, section, table
+from kpage.bench.summary import Summary
+
+
+def page(files, notes):
+    """files: of Results, oldest first. notes: why a target is missed, by "<layout>, <pass>"."""
+    summary = Summary(files)
+    parts = [
+        _head(files),
+        _missed(summary, notes),
+        figures.controlled(summary),
+        figures.representative(summary),
+        figures.ideal(summary),
+        figures.accounting(summary),
+        figures.backward(summary),
+        figures.open_source(summary),
+        tables.peer_table(summary),
+        tables.targets(summary),
+        tables.plans(summary),
+        tables.scaling(summary),
+        tables.variants(summary),
+        tables.checks(summary),
+        tables.peers(summary, files),
+    ]
+    title = "KPage: the paper's experiments, measured"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
+        f"{''.join(part for part in parts if part)}</body></html>\n"
+    )
+
+
+def _head(files):
+    devices = ", ".join(dict.fromkeys(data["device"] for data in files))
+    rows = [
+        [
+            data["commit"],
+            data["device"],
+            *(number(data["r_dense"].get(k), "{:.0f}") for k in ("forward", "forward_backward")),
+            len(data["rows"]),
+            (data["command"], "why"),
+        ]
+        for data in files
+    ]
+    return (
+        f"<p>Ours: measured on {escape(devices)}, sustained (back to back), medians, kernels "
+        "taking "
+        "turns in one process; only ratios within a run count, since the clock moves with load. "
+        f"The paper's: {escape(figures.PAPER['gpu'])}; its figures are quoted, not measured "
+        "here.</p>"
+        + table(
+            ["commit", "GPU", "dense forward, TFLOP/s", "forward+backward", "rows", "command"],
+            rows,
+            left=(5,),
+        )
+    )
+
+
+def _missed(summary, notes):
+    rows = [
+        [layout, step, (what, "why"), (notes.get(f"{layout}, {step}", notes.get(step, "")), "why")]
+        for layout, step, what in summary.missed()
+    ]
+    if not rows:
+        return "<h2>What is missed</h2><p>Nothing of what the project asks of itself.</p>"
+    return section(
+        "What is missed",
+        "Where KPage is not the fastest exact kernel, or misses a factor, a floor or a limit that "
+        "the "
+        "project set itself.",
+        table(["layout", "pass", "what", "why"], rows, left=(2, 3)),
+    )

@@ -1,0 +1,296 @@
+"""What the paper does not show: every peer, targets, plans, scaling, variants, checks."""
+
+from kpage.bench import charts, workloads
+from kpage.bench.markup import number, section, table, times
+from kpage.bench.results import TARGETS
+from kpage.bench.summary import LIMITS, STEPS, accuracy_rows, factor, plan_shares
+
+
+def peer_table(summary):
+    rows = []
+    for step in STEPS:
+        for layout in summary.measured(step):
+            for row in sorted(summary.peer_rows(layout, step), key=factor):
+                rows.append(
+                    [
+                        layout,
+                        (step, "why"),
+                        (row["kernel"], "why"),
+                        "yes" if row["exact"] else "no",
+                        number(row["kpage_ms"]),
+                        number(row["time_ms"]),
+                        number(row["rested_ms"]),
+                        times(factor(row)) if row["exact"] else number(factor(row)),
+                        number(row["error"], "{:.1e}"),
+                        number(row.get("peer_plan_ms")),
+                        number(row.get("peak_bytes") and row["peak_bytes"] / 2**30),
+                    ]
+                )
+    return section(
+        "Every configuration of every peer",
+        "Times of a row are of the same rounds. Error: relative l2 from KPage over all valid rows "
+        "(O, or "
+        "the worst of dQ, dK, dV). Planning: what the peer builds from a new layout, wall time, "
+        "apart "
+        "from its time; BSA and VSA build backward's lists inside every backward pass. Memory: "
+        "peak of "
+        "forward+backward beyond its inputs.",
+        table(
+            [
+                "layout",
+                "pass",
+                "kernel",
+                "exact",
+                "KPage, ms",
+                "it, ms",
+                "it, rested",
+                "it / KPage",
+                "error",
+                "its planning, ms",
+                "its memory, GiB",
+            ],
+            rows,
+            left=(1, 2),
+        ),
+    )
+
+
+def targets(summary):
+    rows, names, series = [], [], {"forward": [], "forward+backward": []}
+    for layout, targets in TARGETS.items():
+        cells, have = [layout], False
+        for i, step in enumerate(STEPS):
+            floor, goal = targets[2 * i : 2 * i + 2]
+            row = summary.one(layout, step, key="fraction_of_ideal")
+            series[step].append(row and row["fraction_of_ideal"])
+            have = have or row is not None
+            cells += (
+                [
+                    number(row["time_ms"]),
+                    number(row["useful_tflops"], "{:.0f}"),
+                    times(row["fraction_of_ideal"], floor),
+                    f"{floor:.2f} / {goal:.2f}",
+                    f"{row['error']:.1e}",
+                ]
+                if row
+                else ["", "", "", f"{floor:.2f} / {goal:.2f}", ""]
+            )
+        both = summary.one(layout, "forward+backward", key="peak_bytes")
+        cells.append(number(both and both["peak_bytes"] / 2**30))
+        if have:
+            rows.append(cells)
+            names.append(layout)
+        else:
+            for values in series.values():
+                values.pop()
+    head = ["layout"]
+    for step in STEPS:
+        head += [f"{step}, ms", "useful TFLOP/s", "of ideal", "floor / goal", "error"]
+    return section(
+        "Fraction of ideal",
+        "Useful pairs at the rate of dense attention (cuDNN, B1 H8 S32,768 D128) of the same "
+        "moment. "
+        "Error: relative l2 against fp64 on sampled blocks. Memory: peak of forward+backward "
+        "beyond q, "
+        "k, v, dO and the plan.",
+        table([*head, "memory, GiB"], rows),
+        charts.bars(names, series, "Fraction of ideal", line=1.0),
+    )
+
+
+def plans(summary):
+    rows = [
+        [
+            row["layout"],
+            *(number(row[key], "{:.3f}") for key in ("plan_forward_ms", "forward_ms")),
+            *(number(row[key], "{:.3f}") for key in ("plan_backward_ms", "backward_ms")),
+            *(
+                (f"{v:.1%}", "good" if v <= LIMITS[k] else "bad")
+                for k, v in plan_shares(row).items()
+            ),
+        ]
+        for row in summary.of("plan")
+        if row["backward_ms"]
+    ]
+    return section(
+        "Plans",
+        "Built on the GPU, allocation included. Limits: 3 % of the forward it serves, 5 % of the "
+        "backward, 5 % of Q+K+V over valid rows.",
+        table(
+            [
+                "layout",
+                "forward plan, ms",
+                "forward, ms",
+                "backward plan, ms",
+                "backward, ms",
+                "share",
+                "share",
+                "bytes",
+            ],
+            rows,
+        ),
+    )
+
+
+def scaling(summary):
+    out = []
+    for kind in ("tokens", "density", "occupancy", "heads"):
+        series = {}
+        for step in STEPS:
+            points = [
+                (float(name.split("-")[2]), row["fraction_of_ideal"])
+                for name in workloads.sweep_names(kind)
+                if (row := summary.one(name, step)) is not None
+            ]
+            if len(points) > 1:
+                series[step] = points
+        if series:
+            out.append(charts.lines(series, f"Fraction of ideal over {kind}", kind))
+    return section(
+        "Scaling",
+        "Fraction of ideal while one figure moves: 65,536 tokens in blocks of mixed sizes at 75 % "
+        "occupancy, lists of 64 blocks, 8 heads.",
+        *out,
+    )
+
+
+def variants(summary):
+    out = []
+    for step in STEPS:
+        found = [r for r in summary.of(step) if "of_first" in r]
+        rows = [
+            [
+                r["layout"],
+                (r["kernel"].removeprefix("kpage, "), "why"),
+                number(r["time_ms"]),
+                f"{r['of_first']:.3f}",
+                f"{r['of_first_rested']:.3f}",
+                f"{r['executed_pairs'] / r['useful_pairs']:.2f}",
+                number(r["executed_tflops"], "{:.0f}"),
+            ]
+            for r in found
+        ]
+        if rows:
+            out.append(f"<h3>{step}</h3>")
+            out.append(
+                table(
+                    [
+                        "layout",
+                        "variant",
+                        "ms",
+                        "of the first",
+                        "rested",
+                        "executed / useful pairs",
+                        "executed TFLOP/s",
+                    ],
+                    rows,
+                    left=(1,),
+                )
+            )
+    return section(
+        "Page loads and ablations",
+        "Loads: full layouts whose key/value rows lie in whole blocks, or in pieces at random "
+        "places: "
+        "the same pairs, loaded by boxes of that many rows. Ablations: packing and routing one at "
+        "a "
+        "time; where they are off, padding rows are computed as if valid. The order of work is "
+        "part "
+        "of the plan's builder and cannot be changed from a layout.",
+        *out,
+    )
+
+
+def checks(summary):
+    repeat = [
+        [
+            r["layout"],
+            r["runs"],
+            r["forward_bits_equal"],
+            r["gradient_bits_equal"],
+            f"{r['default_differs_by']:.1e}",
+            f"{r['cost']:.2f}",
+        ]
+        for r in summary.of("forward+backward", "kpage, deterministic")
+        if "runs" in r
+    ]
+    errors = [
+        [
+            r["layout"],
+            (r["kernel"], "why"),
+            r["dtype"],
+            f"{r['input_scale']:g}",
+            *(
+                number(r.get(k), "{:.2e}")
+                for k in ("error", "d_q_error", "d_k_error", "d_v_error", "lse_error")
+            ),
+            *(number(r.get(k)) for k in ("of_flash_forward", "of_flash_gradients")),
+        ]
+        for r in accuracy_rows(summary)
+    ]
+    energy = [
+        [
+            r["layout"] if r["kernel"] == "kpage" else "B1 H8 S32,768",
+            (r["pass"].removeprefix("energy "), "why"),
+            (r["kernel"], "why"),
+            number(r["time_ms"]),
+            number(r["joules"]),
+            number(r["watts"], "{:.0f}"),
+            number(r["useful_pairs_per_joule"] / 1e9),
+        ]
+        for step in STEPS
+        for r in summary.of(f"energy {step}")
+    ]
+    tables = [
+        table(
+            [
+                "layout",
+                "runs",
+                "forward bits equal",
+                "deterministic gradients equal",
+                "default differs by",
+                "deterministic costs",
+            ],
+            repeat,
+        ),
+        table(
+            [
+                "whole heads",
+                "kernel",
+                "dtype",
+                "inputs times",
+                "O",
+                "dQ",
+                "dK",
+                "dV",
+                "LSE",
+                "forward / flash",
+                "gradients / flash",
+            ],
+            errors,
+            left=(1,),
+        ),
+        table(
+            ["layout", "pass", "kernel", "ms", "J a call", "W", "G useful pairs a J"],
+            energy,
+            left=(1, 2),
+        ),
+    ]
+    return section(
+        "Checks",
+        "Bits over repeated runs; errors (relative l2) of whole heads against fp64 with q, k, v "
+        "scaled, "
+        "beside torch's flash attention where every row sees every row; energy of a sustained "
+        "second by "
+        "the GPU's counter.",
+        *tables,
+    )
+
+
+def peers(summary, files):
+    rows = [[name, (said, "why")] for name, said in summary.peers.items()]
+    failures = [[f["where"], (f["error"], "why")] for data in files for f in data["failures"]]
+    return section(
+        "Peers", "Versions, or why one is absent.", table(["peer", ""], rows, left=(1,))
+    ) + section(
+        "What failed or was not reached", "In all files.", table(["where", ""], failures, left=(1,))
+    )

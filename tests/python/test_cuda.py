@@ -254,11 +254,21 @@ def test_bad_values_run_safely_and_are_told(fault):
         plan.stats()
 
 
+def test_wide_integers():
+    layout = random_layout(13, heads=2, q_sizes=SIZES)
+    arguments, _ = on_device(layout)
+    wide = [x if x is None else x.long() for x in arguments]
+    assert torch.equal(kpage.plan(*wide)._forward, kpage.plan(*arguments)._forward)
+    wide[2][3] = (1 << 32) + 16  # 16 in its low bits
+    with pytest.raises(ValueError, match="q_block_sizes"):
+        kpage.plan(*wide).stats()
+
+
 def test_wrong_arguments_on_the_device():
     layout = random_layout(13, heads=2, q_sizes=SIZES)
     arguments, _ = on_device(layout)
     with pytest.raises(ValueError, match="q2k_block_index"):
-        kpage.plan(arguments[0].long(), *arguments[1:])
+        kpage.plan(arguments[0].float(), *arguments[1:])
     with pytest.raises(ValueError, match="q2k_block_nums"):
         kpage.plan(arguments[0], arguments[1].cpu(), arguments[2])
     plan = kpage.plan(*arguments)

@@ -4,8 +4,9 @@
 //
 // A tile, t, in the order in which its products start (docs/backward.md):
 //   dQ(t-1); P of S(t); dV += P^T dO; put dQ(t-1); dP(t); dS to shared memory; S(t+1); dK += dS^T Q
-// dQ of a tile thus runs under the exponentials of the next, and the two warpgroups, which need
-// each other's dS for it, need not be in step.
+// With owners of four slots dK and half of dQ come before S(t+1). dQ of a tile thus runs under the
+// exponentials of the next, and the two warpgroups, which need each other's dS for it with eight
+// slots, need not be in step.
 #pragma once
 
 #include <cstdint>
@@ -119,13 +120,12 @@ class Consumer {
     ptx::wgmma_commit();
   }
   // dK += dS^T Q, the same.
-  __device__ __forceinline__ void add_dk(ptx::Descriptor ds, ptx::Descriptor q) {
+  __device__ __forceinline__ void add_dk(const std::uint32_t (&ds)[16], ptx::Descriptor q) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kTilePages; ++k) {
-      ptx::wgmma<Element, ptx::Major::kKMajor, ptx::Major::kMnMajor>(
-          dk_, ds + static_cast<std::uint32_t>(k * 32),
-          q + static_cast<std::uint32_t>(k * C::kPageBytes), true);
+      ptx::wgmma<Element, ptx::Major::kMnMajor>(
+          dk_, ds + 4 * k, q + static_cast<std::uint32_t>(k * C::kPageBytes), true);
     }
     ptx::wgmma_commit();
   }
@@ -236,9 +236,9 @@ class Consumer {
     const ptx::Descriptor k_half =
         rows_at(offsetof(Shared, k)) +
         (R::kShared ? static_cast<std::uint32_t>(group_) * kHalfBytes : 0u);
-    const ptx::Descriptor ds_own =
-        ds_at(offsetof(Shared, d_s)) + static_cast<std::uint32_t>(group_) * (kDsBytes / 2);
-    const ptx::Descriptor ds_all = R::kShared ? ds_at(offsetof(Shared, d_s)) : ds_own;
+    const ptx::Descriptor ds_all =
+        ds_at(offsetof(Shared, d_s)) +
+        (R::kShared ? 0u : static_cast<std::uint32_t>(group_) * (kDsBytes / 2));
 
     // Where this lane stores its rows of dS^T: a row of a matrix for each.
     std::byte* const ds_row = shared_.d_s[0] + group_ * static_cast<int>(kDsBytes / 2) +
@@ -262,8 +262,8 @@ class Consumer {
       multiply_dq(ds_all + (ds_buffer_ ^ kDsBytes), k_half + (R::kShared ? 0u : kHalfBytes));
     };
 
-    // At the top of a tile S is done and dK of the last tile is in flight. Of the last tile's dQ,
-    // owners of four slots have put out one half, others nothing.
+    // At the top of a tile S is done. With eight slots dK of the last tile is in flight, and its dQ
+    // to come; with four, dK is done and so is half of dQ.
     std::int32_t page = kNoPage;
     bool first = true;
     for (std::int32_t left = tiles - (R::kShared ? 0 : group_); left > 0; left -= R::kStep) {
@@ -273,12 +273,17 @@ class Consumer {
       previous_dq(!first);  // the first: of whatever is there, and unused
       const std::uint32_t pairs = uniform(shared_.info[stage].slots);
       const int valid = uniform(static_cast<int>(owner.valid[slot()]));
-      exponentials<0>(statistics);
-      // dK of the last tile is done by now, and its queries may go. With four slots their stage is
-      // filled again only just in time: released after the exponentials, it cost 5 %.
-      ptx::wgmma_wait<1>();
-      if (!first) {
-        release_query(previous(stage));
+      if constexpr (R::kShared) {
+        exponentials<0>(statistics);
+        ptx::wgmma_wait<1>();  // dK of the last tile is done, and its queries may go
+        if (!first) {
+          release_query(previous(stage));
+        }
+      } else {
+        if (!first) {
+          release_query(previous(stage));
+        }
+        exponentials<0>(statistics);
       }
       exponentials<4>(statistics);
       if (valid < plan::kPageRows || pairs != kEveryPair) {
@@ -288,7 +293,7 @@ class Consumer {
           s_[i] = pair && lane_ / 4 + i / 2 % 2 * 8 < valid ? s_[i] : 0.0f;
         }
       }
-      std::uint32_t p[16];
+      std::uint32_t p[16];  // P^T, then dS^T
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         p[i] = ptx::pack<Element>(s_[2 * i], s_[2 * i + 1]);
@@ -312,7 +317,7 @@ class Consumer {
       }
 #pragma unroll
       for (int i = 0; i < kTilePages; ++i) {
-        std::uint32_t ds[4];
+        std::uint32_t* const ds = p + 4 * i;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const float2 delta = *reinterpret_cast<const float2*>(
@@ -327,6 +332,9 @@ class Consumer {
         }
         ptx::store_matrices(ds_row + ds_buffer_ + (ds_chunk ^ i << 5), ds[0], ds[1], ds[2], ds[3]);
       }
+      if constexpr (!R::kShared) {
+        add_dk(p, query_rows(stage));
+      }
       ptx::fence_shared_async();
       if constexpr (R::kShared) {
         __syncwarp();
@@ -334,9 +342,8 @@ class Consumer {
           ptx::arrive(shared_.d_s_full[ds_count_ & 1]);
         }
         ++ds_count_;
-      }
-      ptx::named_sync<kGroupThreads>(kGroupBarrier + static_cast<std::uint32_t>(group_));
-      if constexpr (!R::kShared) {
+      } else {
+        ptx::named_sync<kGroupThreads>(kGroupBarrier + static_cast<std::uint32_t>(group_));
         multiply_dq(ds_all + ds_buffer_, k_half);
       }
 
@@ -347,16 +354,17 @@ class Consumer {
       // After the last tile: of whatever is there, and unused. A branch around the product would
       // make the compiler serialise all products.
       multiply_rows(s_, k, query_rows(stage_));
-      add_dk(ds_own + ds_buffer_, query_rows(stage));
-      if constexpr (!R::kShared) {
-        ptx::wgmma_wait<2>();
+      if constexpr (R::kShared) {
+        add_dk(p, query_rows(stage));
+      } else {
+        ptx::wgmma_wait<1>();
         put_dq(page, 0);
       }
       ds_buffer_ ^= kDsBytes;
       first = false;
       // Accumulators that ordinary code reads must be waited for in the iteration that issued their
       // product (ptxas serialises products otherwise); those of dK need not.
-      ptx::wgmma_wait<1>();
+      ptx::wgmma_wait<R::kShared ? 1 : 0>();
     }
     previous_dq(true);
     ptx::wgmma_wait<0>();

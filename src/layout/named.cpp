@@ -31,9 +31,9 @@ Result<Layout> padded(std::int32_t frames, std::uint64_t seed) {
   return cubes({frames, 34, 60}, {2, 8, 8}, 8, 64, seed);
 }
 
-// 90 % of the tiles left out.
+// 90 % of the tiles left out. Tiles lie where the system has them, padded to their volume.
 Result<Layout> vsa(Dims grid, Dims tile, std::uint64_t seed) {
-  const Result<Tiling> tiling = make_tiling({{}, grid, {}}, tile);
+  const Result<Tiling> tiling = make_tiling({{}, grid, {}}, tile, Placement::kTile);
   return tiling.ok()
              ? random_tile_layout(tiling.value(), 12, vsa_top_k(0.9, tiling.value().count()), seed)
              : tiling.status();

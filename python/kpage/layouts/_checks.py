@@ -81,3 +81,10 @@ def grouped(q, k, k_name="k"):
             f"{q.shape[1]} of q, got {list(k.shape)}"
         )
     return q.shape[1] // k.shape[1]
+
+
+def constant(function):
+    """Marks a function of numbers, whose op has no tensor to trace, as constant in compiled
+    functions: what `torch.compiler.assume_constant_result` does, which imports the compiler."""
+    function._dynamo_marked_constant = True
+    return function

@@ -1,6 +1,7 @@
 """Layouts of other libraries' forms of a block graph."""
 
 import torch
+from torch.nn.attention.flex_attention import noop_mask
 
 from kpage.layouts import _checks, _lists
 from kpage.layouts._tiling import linear_tiling
@@ -8,50 +9,48 @@ from kpage.layouts._tiling import linear_tiling
 PARTIAL = ("error", "whole", "drop")
 
 
-def from_bsa(q2k_block_index, q2k_block_nums, block_sizes=None, *, q_blocks=None, kv_blocks=None):
-    """NVIDIA's block-sparse attention: its tensors are `kpage.plan`'s.
+def from_bsa(
+    q2k_block_index, q2k_block_nums, block_sizes=None, *, kv_blocks=None, q_block_sizes=None
+):
+    """NVIDIA's block-sparse attention with blocks of 128: its tensors are those of `kpage.plan`.
 
     Args:
         q2k_block_index: int32 [B, H, NQ, Kmax].
         q2k_block_nums: int32 [B, H, NQ].
-        block_sizes: int32 [NK], valid rows of key/value blocks of 128. None: all are full.
-        q_blocks, kv_blocks: NQ and NK, to check; NK is needed where `block_sizes` is None.
+        block_sizes: int32 [NK], valid rows of each key/value block. None: all are full.
+        kv_blocks: NK, where there are no `block_sizes`; else it is checked.
+        q_block_sizes: int [NQ], [H, NQ] or [B, H, NQ], which its interface lacks. None: all full.
 
     Returns:
-        The arguments of `kpage.plan`. Query blocks are full, as there; where Q has the same number
-        of blocks and shares its rows with K and V, give its own sizes in `q_block_sizes`.
+        The arguments of `kpage.plan`, with the tensors as they came.
     """
     _checks.tensor("q2k_block_index", q2k_block_index, "B H NQ Kmax")
     _checks.tensor("q2k_block_nums", q2k_block_nums, "B H NQ")
-    batch, heads, rows, _ = q2k_block_index.shape
-    if q2k_block_nums.shape != (batch, heads, rows):
+    shape = q2k_block_index.shape[:3]
+    if q2k_block_nums.shape != shape:
         raise ValueError(
-            f"q2k_block_nums: expected shape {[batch, heads, rows]}, got "
-            f"{list(q2k_block_nums.shape)}"
+            f"q2k_block_nums: expected shape {list(shape)}, got {list(q2k_block_nums.shape)}"
         )
-    if q_blocks is not None and rows != q_blocks:
-        raise ValueError(f"q2k_block_index: expected {q_blocks} query blocks, got {rows}")
     if block_sizes is None:
         if kv_blocks is None:
             raise ValueError("kv_blocks: expected a number, since there are no block_sizes")
-        block_sizes = torch.full(
-            (_checks.integer("kv_blocks", kv_blocks, 0),),
-            128,
-            dtype=torch.int32,
-            device=q2k_block_index.device,
-        )
+        block_sizes = _full(_checks.integer("kv_blocks", kv_blocks, 0), q2k_block_index.device)
     else:
-        _checks.tensor("block_sizes", block_sizes, "NK")
-        if kv_blocks is not None and block_sizes.shape[0] != kv_blocks:
-            raise ValueError(
-                f"block_sizes: expected {kv_blocks} blocks, got {block_sizes.shape[0]}"
-            )
+        blocks = _checks.tensor("block_sizes", block_sizes, "NK").shape[0]
+        if kv_blocks is not None and kv_blocks != blocks:
+            raise ValueError(f"block_sizes: expected {kv_blocks} blocks, got {blocks}")
+    if q_block_sizes is None:
+        q_block_sizes = _full(shape[2], q2k_block_index.device)
     return {
         "q2k_block_index": q2k_block_index,
         "q2k_block_nums": q2k_block_nums,
-        "q_block_sizes": torch.full((rows,), 128, dtype=torch.int32, device=block_sizes.device),
+        "q_block_sizes": q_block_sizes,
         "kv_block_sizes": block_sizes,
     }
+
+
+def _full(blocks, device):
+    return torch.full((blocks,), 128, dtype=torch.int32, device=device)
 
 
 def from_fa4(mask_block_cnt, mask_block_idx, full_block_cnt, full_block_idx, q_sizes, kv_sizes=None):
@@ -102,7 +101,8 @@ def from_flex(block_mask, *, heads=None, batch=None, partial="error"):
             128 rows are split.
         heads, batch: of the plan, where the mask has 1.
         partial: what to do with blocks that its mask_mod cuts, which a block graph cannot: "error"
-            (this waits for the device), "whole" or "drop".
+            (this waits for the device), "whole" or "drop". A mask_mod that cuts nothing, `noop_mask`,
+            leaves them whole.
 
     Returns:
         The arguments of `kpage.plan`, over rows where they are.
@@ -110,6 +110,8 @@ def from_flex(block_mask, *, heads=None, batch=None, partial="error"):
     _checks.one_of("partial", partial, PARTIAL)
     index, nums = block_mask.kv_indices, block_mask.kv_num_blocks
     full, full_nums = block_mask.full_kv_indices, block_mask.full_kv_num_blocks
+    if block_mask.mask_mod is noop_mask:
+        partial = "whole"
     if partial == "error" and bool(nums.any()):
         raise ValueError(
             f"block_mask: expected full blocks only, got {int(nums.sum())} that its mask_mod cuts; "

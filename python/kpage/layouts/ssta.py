@@ -10,7 +10,7 @@ from kpage._plan import plan as _plan
 from kpage.layouts import _checks, _lists, sta
 
 
-@torch.compiler.assume_constant_result
+@_checks.constant
 def _kept(top_k, latent_frames):
     return ops.ssta_top_k(top_k, latent_frames)
 

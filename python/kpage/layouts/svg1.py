@@ -9,6 +9,7 @@ import torch
 from kpage._library import ops
 from kpage.layouts import _checks
 from kpage.layouts._tiling import linear_tiling, static_layout
+from kpage.tokens import TokenOrder
 
 WAN = {"density": 0.3, "first_frame_sink": True, "band_up": True}
 HUNYUAN = {"density": 0.25, "first_frame_sink": False, "band_up": False}
@@ -27,7 +28,7 @@ def layout(
     device="cpu",
 ):
     """The layout of both kinds of heads: `layout(21, 1560, heads=12, **WAN)`. Rows of spatial heads
-    are in raster order, those of temporal heads in token-major order (`token_of_row`), text last.
+    are in raster order, those of temporal heads in token-major order (`order_of_heads`), text last.
 
     Args:
         frames, frame_tokens: of the grid, t and h * w.
@@ -51,37 +52,39 @@ def layout(
     )
 
 
-def token_order(frames, frame_tokens, text_tokens=0, *, device="cpu"):
-    """Where tokens of temporal heads go: int32 [tokens], row_of_token, and its inverse,
-    token_of_row. Text stays. Made on the host once."""
+def token_major(frames, frame_tokens, text_tokens=0, *, device="cpu"):
+    """The order of temporal heads, a TokenOrder of int32 [tokens]: all frames of a patch follow each
+    other. Text stays. Made on the host once."""
     sizes = _checks.integers("frames, frame_tokens", (frames, frame_tokens), 1)
     text_tokens = _checks.integer("text_tokens", text_tokens, 0)
     text = torch.arange(text_tokens, dtype=torch.int32) + sizes[0] * sizes[1]
     rows = torch.cat([ops.token_major_order(*sizes), text])
-    return rows.to(device), rows.argsort().to(torch.int32).to(device)
+    return TokenOrder(rows.argsort().to(torch.int32).to(device), rows.to(device))
 
 
 def order_of_heads(temporal, order):
-    """int32 [B, H, tokens]: `order` for temporal heads, and raster order for the others.
+    """`order` for temporal heads, and raster order for the others, for `kpage.tile` and `untile`.
 
     Args:
-        temporal: bool [B, H].
-        order: int32 [tokens], either of `token_order`.
+        temporal: bool [B, H], of `temporal_heads`.
+        order: of `token_major`.
+
+    Returns:
+        A TokenOrder of int32 [B, H, tokens].
     """
     _checks.tensor("temporal", temporal, "B H")
-    _checks.tensor("order", order, "tokens")
-    raster = torch.arange(order.shape[0], dtype=torch.int32, device=order.device)
-    return torch.where(temporal[..., None], order, raster)
+    raster = torch.arange(order.token_of_row.shape[0], dtype=torch.int32, device=temporal.device)
+    return TokenOrder(*(torch.where(temporal[..., None], rows, raster) for rows in order))
 
 
-def temporal_heads(q, k, v, arguments, row_of_token, *, rows=None):
+def temporal_heads(q, k, v, arguments, order, *, rows=None):
     """Which heads are temporal: those whose output at sampled rows is nearer to that of full
     attention, by mean squared error, in token-major order than in raster order.
 
     Args:
         q, k, v: [B, H, tokens, D] in raster order, text last. k and v may have fewer heads.
         arguments: of `layout`.
-        row_of_token: int32 [tokens], of `token_order`.
+        order: of `token_major`.
         rows: int64 [n], the sampled tokens, which the system draws at random. None: 64, evenly
             spaced.
 
@@ -105,7 +108,7 @@ def temporal_heads(q, k, v, arguments, row_of_token, *, rows=None):
         right=True,
     ) - 1
     errors = []
-    for block in (block_of_row, block_of_row[row_of_token.long()]):
+    for block in (block_of_row, block_of_row[order.row_of_token.long()]):
         mask = seen[block[rows]][:, block]
         part = products.masked_fill(~mask, -math.inf).softmax(-1).to(v.dtype) @ v
         errors.append((part - full).float().square().mean((2, 3)))

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kpage.layouts import _checks, _lists
+from kpage.tokens import TokenOrder, token_order
 
 _CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
 
@@ -23,12 +24,16 @@ class Clusters(NamedTuple):
 
 
 class Permuted(NamedTuple):
-    """A layout over permuted rows, and the permutations."""
+    """A layout over permuted rows, and the permutations of each head of each batch element, the
+    latter of as many key/value heads as k has:
+
+    q = kpage.tile(q, made.q_order), k and v by kv_order, and at the end
+    out = kpage.untile(out, made.q_order)
+    """
 
     arguments: dict  # of kpage.plan
-    q_token_of_row: torch.Tensor  # int32 [B, H, S]: the token that goes to each row of q
-    q_row_of_token: torch.Tensor  # its inverse: where the output of each token is
-    kv_token_of_row: torch.Tensor  # int32 [B, H, S], of k and v
+    q_order: TokenOrder
+    kv_order: TokenOrder
 
 
 # --- Clusters ---------------------------------------------------------------------------------
@@ -187,14 +192,13 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
     text = [] if text is None else _checks.integers("text", text, 0)
     if len(text) not in (0, 2):
         raise ValueError(f"text: expected (prompt, unused), got {len(text)} lengths")
-    k_labels = k.labels.repeat_interleave(group, dim=1)
     k_sizes = k.sizes.repeat_interleave(group, dim=1)
     if text:
         chosen = _with_text(chosen)
     q_blocks = _Blocks(_append(q.sizes, text), q.labels.shape[2] + sum(text))
     kv_blocks = _Blocks(_append(k_sizes, text), q.labels.shape[2] + sum(text))
     index, nums = _block_lists(chosen, q_blocks, kv_blocks, max_list)
-    q_order, kv_order = (_order(labels, sum(text)) for labels in (q.labels, k_labels))
+    orders = (token_order(_order(labels, sum(text))) for labels in (q.labels, k.labels))
     arguments = {
         "q2k_block_index": index,
         "q2k_block_nums": nums,
@@ -203,7 +207,7 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
         "q_block_offsets": q_blocks.offsets,
         "kv_block_offsets": kv_blocks.offsets,
     }
-    return Permuted(arguments, q_order, _inverse(q_order), kv_order)
+    return Permuted(arguments, *orders)
 
 
 def most_blocks(tokens, clusters):
@@ -264,8 +268,3 @@ def _order(labels, text_tokens):
     order = labels.argsort(dim=-1, stable=True).to(torch.int32)
     text = torch.arange(text_tokens, dtype=torch.int32, device=labels.device) + labels.shape[2]
     return torch.cat([order, text.expand(*labels.shape[:2], -1)], -1)
-
-
-def _inverse(order):
-    rows = torch.arange(order.shape[-1], dtype=torch.int32, device=order.device)
-    return torch.zeros_like(order).scatter(-1, order.long(), rows.expand(order.shape))

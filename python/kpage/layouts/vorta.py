@@ -14,8 +14,8 @@ SLIDING_CUBE, SLIDING_WINDOW = (6, 8, 8), (3, 3, 3)
 
 
 class Coreset(NamedTuple):
-    token_of_row: torch.Tensor  # int64 [B, H, rows]: the tokens that are kept
-    row_of_token: torch.Tensor  # int64 [B, H, tokens]: whose output each token takes
+    token_of_row: torch.Tensor  # int32 [B, H, rows]: the tokens that are kept, for `kpage.tile`
+    source: torch.Tensor  # int64 [B, H, tokens]: the row whose output each token takes
 
 
 def coreset(x, grid, window, *, reduction=0.5):
@@ -57,9 +57,16 @@ def coreset(x, grid, window, *, reduction=0.5):
     stand_in = torch.arange(groups.shape[0], device=x.device).repeat_interleave(
         volume - 1 - keep, output_size=dropped.shape[-1]
     )
-    row_of_token = torch.cat([rows, stand_in.expand(dropped.shape)], -1)
-    place = torch.cat([token_of_row, dropped], -1)
-    return Coreset(token_of_row, torch.zeros_like(place).scatter(-1, place, row_of_token))
+    source = torch.cat([rows, stand_in.expand(dropped.shape)], -1)
+    token = torch.cat([token_of_row, dropped], -1)
+    source = torch.zeros_like(token).scatter(-1, token, source)
+    return Coreset(token_of_row.to(torch.int32), source)
+
+
+def spread(out, made):
+    """The output of every token, [B, H, tokens, D], from that of a coreset's rows, [B, H, rows, D]."""
+    _checks.tensor("out", out, "B H rows D")
+    return out.gather(2, made.source[..., None].expand(-1, -1, -1, out.shape[-1]))
 
 
 def coreset_layout(rows, *, heads, batch=1, device="cpu"):

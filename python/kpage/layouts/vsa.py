@@ -13,7 +13,7 @@ from kpage.layouts import _checks, _lists, cubes
 SEGMENTS = ("exempt", "compete")
 
 
-@torch.compiler.assume_constant_result
+@_checks.constant
 def _kept(sparsity, tiles):
     return ops.vsa_top_k(sparsity, tiles)
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -93,7 +94,9 @@ class Plan {
   [[nodiscard]] std::span<const std::byte> backward() const { return backward_; }
 
   [[nodiscard]] Status validate() const;  // every invariant of docs/plan.md
+  // Replaces the file only where all of the plan could be written.
   [[nodiscard]] Status save(const std::string& path) const;
+  void save(std::ostream& file) const;  // whether it could is the stream's to tell
   [[nodiscard]] PlanStats stats() const;
   // Readable text: header, extents, walks with their runs and masks, queues, owners with their
   // reverse walks. `batch_head` < 0: all.

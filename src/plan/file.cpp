@@ -1,5 +1,6 @@
 // Plans in files: a header, the shape, then the two blobs as they are in memory.
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -30,6 +31,20 @@ Status io_error(const std::string& path, const std::string& what) {
 
 }  // namespace
 
+void Plan::save(std::ostream& file) const {
+  FileHeader header{};
+  header.magic = kFileMagic;
+  header.version = plan::kPlanVersion;
+  header.shape = shape_;
+  header.forward_bytes = static_cast<std::int64_t>(forward_.size());
+  header.backward_bytes = static_cast<std::int64_t>(backward_.size());
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(reinterpret_cast<const char*>(forward_.data()),
+             static_cast<std::streamsize>(forward_.size()));
+  file.write(reinterpret_cast<const char*>(backward_.data()),
+             static_cast<std::streamsize>(backward_.size()));
+}
+
 Status Plan::save(const std::string& path) const {
   std::error_code failed;
   // Renaming would put a file in the place of a device such as /dev/null.
@@ -37,24 +52,15 @@ Status Plan::save(const std::string& path) const {
       !std::filesystem::is_regular_file(path, failed)) {
     return io_error(path, "expected a regular file, got a device or pipe");
   }
-  FileHeader header{};
-  header.magic = kFileMagic;
-  header.version = plan::kPlanVersion;
-  header.shape = shape_;
-  header.forward_bytes = static_cast<std::int64_t>(forward_.size());
-  header.backward_bytes = static_cast<std::int64_t>(backward_.size());
   const std::string unfinished = path + ".part";
   {
     std::ofstream out(unfinished, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header), sizeof header);
-    out.write(reinterpret_cast<const char*>(forward_.data()),
-              static_cast<std::streamsize>(forward_.size()));
-    out.write(reinterpret_cast<const char*>(backward_.data()),
-              static_cast<std::streamsize>(backward_.size()));
+    save(out);
     out.close();
     if (!out) {
+      const std::string reason = std::strerror(errno);
       std::remove(unfinished.c_str());
-      return io_error(path, "expected a file that can be written");
+      return io_error(path, "expected a file that can be written, got: " + reason);
     }
   }
   std::filesystem::rename(unfinished, path, failed);

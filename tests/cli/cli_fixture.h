@@ -83,7 +83,8 @@ class CliTest : public ::testing::Test {
     for (const TestTensor& tensor : tensors) {
       views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data});
     }
-    write_safetensors(path, views, {});
+    std::ofstream file(path, std::ios::binary);
+    write_safetensors(file, views, {});
   }
 
   // Two blocks of 100 and 28 rows, one head: block 0 attends to both, block 1 to itself.

@@ -187,6 +187,11 @@ const std::vector<Case> kFlags = {
      {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output", "x",
       "--report", "x"},
      "--report: x is written by --output already"},
+    {"RunIntoNoName", good_run({"--output", ""}), "--output: expected a file name"},
+    {"RunOntoTheCapture",
+     {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output",
+      "./capture.safetensors"},
+     "--output: expected another file than the input"},
     {"RunIntoAPipe",
      {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--report", "pipe"},
      "--report: expected a regular file, got the device or pipe pipe"},
@@ -209,8 +214,9 @@ class Interrupt : public CliTest, public ::testing::WithParamInterface<int> {};
 TEST_P(Interrupt, LeavesNothingBehind) {
   const auto interrupted = [] {
     OutputFiles outputs;
-    std::ofstream(outputs.add("--output", "out.safetensors")) << "half";
-    std::ofstream(outputs.add("--report", "report.html")) << "half";
+    for (const char* path : {"out.safetensors", "report.html"}) {
+      outputs.add("--output", path)->write([](std::ostream& file) { file << "half"; });
+    }
     ::raise(GetParam());
   };
   EXPECT_EXIT(interrupted(), ::testing::KilledBySignal(GetParam()), "");
@@ -250,6 +256,9 @@ const std::vector<Case> kLayoutTensors = {
      add_to_layout(int_tensor("q_block_offsets", {1}, {0}))},
     {"KvOffsetsAlone", plan_of({}), "kv_block_offsets: needs kv_block_sizes",
      add_to_layout(int_tensor("kv_block_offsets", {2}, {0, 128}))},
+    {"IndexOfUnknownDtype", plan_of({}), "q2k_block_index: expected dtype I32 or I64, got I128",
+     replace_in_layout(
+         test_tensor<std::int32_t>("q2k_block_index", "I128", {1, 1, 2, 2}, {0, 1, 1, 0}))},
     {"NoRowsToVerify",
      {"verify", "layout.safetensors"},
      "expected valid rows",

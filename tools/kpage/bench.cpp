@@ -86,7 +86,7 @@ void bench(const Options& options, const Console& console) {
   how.repeats = options.repeats;
   how.threads = options.threads;
   OutputFiles files;
-  const std::string output = options.output.empty() ? "" : files.add("--output", options.output);
+  const OutputFile* output = files.add("--output", options.output);
   const LayoutCase made = options.layout.make(console);
   const LayoutView layout = made.layout.view();
 
@@ -147,13 +147,8 @@ void bench(const Options& options, const Console& console) {
     page.print(console, options.json);
     throw run_failed("the error against the oracle exceeds the limit; nothing was written");
   }
-  if (!output.empty()) {
-    std::ofstream file(output, std::ios::trunc);
-    file << result.dump(1) << '\n';
-    file.close();
-    if (!file) {
-      throw run_failed("--output: cannot write " + options.output);
-    }
+  if (output != nullptr) {
+    output->write([&](std::ostream& file) { file << result.dump(1) << '\n'; });
   }
   files.commit();
   page.print(console, options.json);
@@ -177,7 +172,8 @@ Command add_bench(CLI::App& app) {
   flags->add_option("--repeats", options->repeats, "Timed calls, of which the median counts");
   flags->add_option("--threads", options->threads, "Of the CPU backend; 0: one a core");
   flags->add_option("--check-rows", options->check_rows, "Query rows to compare with the oracle");
-  flags->add_option("--output", options->output, "Write the results to this JSON file");
+  flags->add_option("--output", options->output, "Write the results to this JSON file")
+      ->check(file_name());
   flags->add_option("--commit", options->commit, "Commit to note in the results");
   flags->add_flag("--forward-only", options->forward_only, "Leave backward out");
   flags->add_flag("--json", options->json, "Print JSON");

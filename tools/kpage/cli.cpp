@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <new>
 #include <ostream>
@@ -23,7 +24,11 @@ int complain(const Console& console, const CLI::App& app, const std::string& mes
   if (!chosen.empty()) {
     console.err << ' ' << chosen.front()->get_name();
   }
-  console.err << ": " << message << '\n';
+  // One line, whatever names a file brought into it.
+  std::string line = message;
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
+  console.err << ": " << line << '\n';
   return code;
 }
 
@@ -66,6 +71,13 @@ int run_checked(CLI::App& app, int argc, const char* const* argv, const Console&
 }
 
 }  // namespace
+
+CLI::Validator file_name() {
+  return {[](const std::string& value) {
+            return std::string(value.empty() ? "expected a file name, got an empty one" : "");
+          },
+          "FILE"};
+}
 
 int run(int argc, const char* const* argv, const Console& console) {
   CLI::App app("Exact block-sparse attention: layouts, plans, runs and checks", "kpage");

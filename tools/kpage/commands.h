@@ -14,6 +14,9 @@ struct Command {
   std::function<void(const Console&)> run;  // throws Failure
 };
 
+// Of an option's value: not empty, as that of an unset variable is.
+[[nodiscard]] CLI::Validator file_name();
+
 [[nodiscard]] Command add_info(CLI::App& app);
 [[nodiscard]] Command add_layout(CLI::App& app);
 [[nodiscard]] Command add_plan(CLI::App& app);

@@ -41,7 +41,7 @@ void add_lists(Page& page, const Layout& layout) {
 
 void show(const Options& options, const Console& console) {
   OutputFiles outputs;
-  const std::string save = options.save.empty() ? "" : outputs.add("--save", options.save);
+  const OutputFile* save = outputs.add("--save", options.save);
   const LayoutCase made = options.layout.make(console);
   check(validate(made.layout.view()), made.source);
   Page page;
@@ -51,8 +51,8 @@ void show(const Options& options, const Console& console) {
   if (made.tiling) {
     add_occupancy_map(page, *made.tiling);
   }
-  if (!save.empty()) {
-    write_layout(save, made.layout);
+  if (save != nullptr) {
+    save->write([&](std::ostream& file) { write_layout(file, made.layout); });
   }
   outputs.commit();
   page.print(console, options.json);
@@ -64,7 +64,8 @@ Command add_layout(CLI::App& app) {
   CLI::App* flags = app.add_subcommand("layout", "Blocks of a layout, and how full they are");
   const auto options = std::make_shared<Options>();
   options->layout.declare(*flags);
-  flags->add_option("--save", options->save, "Write the layout's tensors to this safetensors file");
+  flags->add_option("--save", options->save, "Write the layout's tensors to this safetensors file")
+      ->check(file_name());
   flags->add_flag("--json", options->json, "Print JSON");
   return {flags, [options](const Console& console) { show(*options, console); }};
 }

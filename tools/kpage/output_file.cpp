@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <system_error>
 
 #include <unistd.h>
@@ -58,18 +59,27 @@ void forget_unfinished(const char* path) {
 
 }  // namespace
 
-OutputFiles::~OutputFiles() {
-  for (const File& file : files_) {
-    std::error_code ignored;
-    std::filesystem::remove(file.temporary, ignored);
-    forget_unfinished(file.temporary.c_str());
+void OutputFile::write(const std::function<void(std::ostream&)>& put) const {
+  std::ofstream file(temporary_, std::ios::binary | std::ios::trunc);
+  put(file);
+  file.close();
+  if (!file) {
+    throw run_failed(flag_ + ": cannot write " + path_ + ": " + std::strerror(errno));
   }
 }
 
-std::string OutputFiles::add(const std::string& flag, const std::string& path) {
+OutputFiles::~OutputFiles() {
+  for (const OutputFile& file : files_) {
+    std::error_code ignored;
+    std::filesystem::remove(file.temporary_, ignored);
+    forget_unfinished(file.temporary_.c_str());
+  }
+}
+
+const OutputFile* OutputFiles::add(const std::string& flag, const std::string& path) {
   std::error_code ignored;
   if (path.empty()) {
-    throw bad_input(flag + ": expected a file name, got an empty one");
+    return nullptr;
   }
   if (std::filesystem::is_directory(path, ignored)) {
     throw bad_input(flag + ": expected a file name, got the folder " + path);
@@ -78,32 +88,40 @@ std::string OutputFiles::add(const std::string& flag, const std::string& path) {
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
     throw bad_input(flag + ": expected a regular file, got the device or pipe " + path);
   }
-  for (const File& other : files_) {
-    if (std::filesystem::absolute(other.path) == std::filesystem::absolute(path)) {
-      throw bad_input(flag + ": " + path + " is written by " + other.flag + " already");
+  for (const OutputFile& other : files_) {
+    if (std::filesystem::absolute(other.path_) == std::filesystem::absolute(path)) {
+      throw bad_input(flag + ": " + path + " is written by " + other.flag_ + " already");
+    }
+  }
+  for (const std::string& input : inputs_) {
+    if (std::filesystem::equivalent(input, path, ignored)) {
+      throw bad_input(flag + ": expected another file than the input, got " + path);
     }
   }
   const std::string temporary =
       path + "." + std::to_string(::getpid()) + "-" + std::to_string(files_.size()) + ".part";
   remove_unfinished_on_signals();
-  files_.push_back({flag, path, temporary});
-  note_unfinished(files_.back().temporary.c_str());
+  OutputFile& added = files_.emplace_back();
+  added.flag_ = flag;
+  added.path_ = path;
+  added.temporary_ = temporary;
+  note_unfinished(added.temporary_.c_str());
   if (!std::ofstream(temporary, std::ios::binary)) {
     throw bad_input(flag + ": cannot write " + path + ": " + std::strerror(errno));
   }
-  return temporary;
+  return &added;
 }
 
 void OutputFiles::commit() {
-  for (const File& file : files_) {
+  for (const OutputFile& file : files_) {
     std::error_code error;
-    std::filesystem::rename(file.temporary, file.path, error);
+    std::filesystem::rename(file.temporary_, file.path_, error);
     if (error) {
-      throw run_failed(file.flag + ": cannot write " + file.path + ": " + error.message());
+      throw run_failed(file.flag_ + ": cannot write " + file.path_ + ": " + error.message());
     }
   }
-  for (const File& file : files_) {
-    forget_unfinished(file.temporary.c_str());
+  for (const OutputFile& file : files_) {
+    forget_unfinished(file.temporary_.c_str());
   }
   files_.clear();
 }

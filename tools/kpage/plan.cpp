@@ -38,7 +38,7 @@ void plan(const Options& options, const Console& console) {
                         : "expected one of a layout and --load, got both");
   }
   OutputFiles outputs;
-  const std::string save = options.save.empty() ? "" : outputs.add("--save", options.save);
+  const OutputFile* save = outputs.add("--save", options.save);
   const std::optional<Plan> other =
       options.compare.empty()
           ? std::nullopt
@@ -101,8 +101,8 @@ void plan(const Options& options, const Console& console) {
   if (options.dump && options.json) {
     page.json["dump"] = built->dump(options.head);
   }
-  if (!save.empty()) {
-    check(built->save(save), "--save " + options.save);
+  if (save != nullptr) {
+    save->write([&](std::ostream& file) { built->save(file); });
   }
   if (unequal.empty()) {
     outputs.commit();
@@ -122,10 +122,13 @@ Command add_plan(CLI::App& app) {
   CLI::App* flags = app.add_subcommand("plan", "Compile a layout to a plan, and inspect plans");
   const auto options = std::make_shared<Options>();
   options->layout.declare(*flags);
-  flags->add_option("--load", options->load, "Take a saved plan instead of a layout");
-  flags->add_option("--save", options->save, "Write the plan to this file");
-  flags->add_option("--compare", options->compare,
-                    "Compare with a saved plan; exit code 1 where they differ");
+  flags->add_option("--load", options->load, "Take a saved plan instead of a layout")
+      ->check(file_name());
+  flags->add_option("--save", options->save, "Write the plan to this file")->check(file_name());
+  flags
+      ->add_option("--compare", options->compare,
+                   "Compare with a saved plan; exit code 1 where they differ")
+      ->check(file_name());
   flags->add_flag("--backward", options->backward, "Compile the backward part too");
   flags->add_flag("--validate", options->validate, "Check every invariant of the plan");
   flags->add_flag("--dump", options->dump, "Print walks, masks, queues and owners");

@@ -1,6 +1,7 @@
 // The page of a run as one HTML file with pictures, which needs nothing but itself.
 #pragma once
 
+#include <iosfwd>
 #include <string>
 
 #include "kpage/geometry.h"
@@ -31,6 +32,6 @@ struct ReportInput {
   const RunFigures& run;
 };
 
-void write_report(const std::string& path, const ReportInput& input);
+void write_report(std::ostream& file, const ReportInput& input);
 
 }  // namespace kpage::cli

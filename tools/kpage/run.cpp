@@ -1,6 +1,7 @@
 // kpage run: the main job. A layer's q, k, v in; blocks picked, attention run and checked; one page
 // of figures out, and where asked the outputs and a report with pictures.
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -171,7 +172,7 @@ void add_times(Page& page, const RunFigures& figures, bool backward) {
   page.json["time_ms"] = figures.forward_ms + figures.backward_ms;
 }
 
-void write_outputs(const std::string& path, RunOutputs& outputs, const Tiling& tiling) {
+void write_outputs(std::ostream& file, RunOutputs& outputs, const Tiling& tiling) {
   const std::vector<std::int32_t>& row_of_token = tiling.row_of_token;
   std::vector<FileTensor> files;
   std::vector<Tensor> tensors;
@@ -189,7 +190,7 @@ void write_outputs(const std::string& path, RunOutputs& outputs, const Tiling& t
   add("dq", outputs.dq);
   add("dk", outputs.dk);
   add("dv", outputs.dv);
-  write_safetensors(path, files, {{"format", "kpage outputs"}});
+  write_safetensors(file, files, {{"format", "kpage outputs"}});
 }
 
 void run_job(const Options& options, const Console& console) {
@@ -201,9 +202,9 @@ void run_job(const Options& options, const Console& console) {
   const Tiling tiling = options.system.tiling(true);
   const Capture capture(options.capture);
   check_tokens(options, capture, tiling);
-  OutputFiles files;
-  const std::string output = options.output.empty() ? "" : files.add("--output", options.output);
-  const std::string report = options.report.empty() ? "" : files.add("--report", options.report);
+  OutputFiles files({options.capture});
+  const OutputFile* output = files.add("--output", options.output);
+  const OutputFile* report = files.add("--report", options.report);
 
   RunFigures figures;
   Layout layout;
@@ -252,12 +253,14 @@ void run_job(const Options& options, const Console& console) {
     page.print(console, options.json);
     throw run_failed("the error against the oracle exceeds the limit; nothing was written");
   }
-  if (!output.empty()) {
+  if (output != nullptr) {
     const auto progress = Progress::of_call(console, "writing " + options.output);
-    write_outputs(output, outputs, tiling);
+    output->write([&](std::ostream& file) { write_outputs(file, outputs, tiling); });
   }
-  if (!report.empty()) {
-    write_report(report, {page.title(), page.json, tiling, layout, *plan, checked, figures});
+  if (report != nullptr) {
+    report->write([&](std::ostream& file) {
+      write_report(file, {page.title(), page.json, tiling, layout, *plan, checked, figures});
+    });
   }
   files.commit();
   page.print(console, options.json);
@@ -281,14 +284,18 @@ Command add_run(CLI::App& app) {
       ->add_option("capture", options->capture,
                    "Safetensors file with q [B, H, S, D], k and v [B, Hkv, S, D], BF16 or F16, "
                    "tokens in raster order of --grid; optionally d_o [B, H, S, D]")
-      ->required();
+      ->required()
+      ->check(file_name());
   options->system.declare(*flags);
   flags->add_flag("--backward", options->backward, "Run backward too, on d_o or a random gradient");
   flags->add_flag("--deterministic", options->deterministic, "Bitwise reproducible gradients");
   flags->add_option("--device", options->device, "cpu or cuda");
-  flags->add_option("--output", options->output,
-                    "Write o and lse (and dq, dk, dv) in the capture's order of tokens");
-  flags->add_option("--report", options->report, "Write an HTML page with pictures");
+  flags
+      ->add_option("--output", options->output,
+                   "Write o and lse (and dq, dk, dv) in the capture's order of tokens")
+      ->check(file_name());
+  flags->add_option("--report", options->report, "Write an HTML page with pictures")
+      ->check(file_name());
   flags->add_option("--check-rows", options->check_rows,
                     "Query rows to compare with the oracle; 0: none");
   flags->add_option("--seed", options->seed, "Of the random gradient and the rows compared");

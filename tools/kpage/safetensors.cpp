@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
+#include <ostream>
 #include <set>
 #include <utility>
 
@@ -33,6 +33,7 @@ constexpr DTypeName kDTypes[] = {
     {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8},
 };
 
+// 0: not known here.
 std::int64_t bytes_of(const std::string& dtype) {
   for (const DTypeName& known : kDTypes) {
     if (dtype == known.name) {
@@ -101,15 +102,12 @@ FileTensor parse_tensor(const std::string& path, const std::string& name, const 
   }
   tensor.dtype = dtype->get<std::string>();
   const std::int64_t element = bytes_of(tensor.dtype);
-  if (element == 0) {
-    throw fail("unknown dtype " + tensor.dtype);
-  }
 
   const auto shape = entry.find("shape");
   if (shape == entry.end() || !shape->is_array()) {
     throw fail("shape is missing or not an array");
   }
-  std::int64_t bytes = element;
+  std::int64_t bytes = std::max<std::int64_t>(element, 1);
   for (const Json& extent : *shape) {
     const std::int64_t value = whole_number(extent);
     if (value < 0) {
@@ -135,11 +133,12 @@ FileTensor parse_tensor(const std::string& path, const std::string& name, const 
     throw fail("data ends at byte " + std::to_string(end) + ", but the file holds " +
                std::to_string(available) + " bytes of data: it is truncated");
   }
-  if (end - begin != bytes) {
+  if (element > 0 && end - begin != bytes) {
     throw fail("expected " + std::to_string(bytes) + " bytes for " + tensor.dtype + " " +
                shape_text(tensor.shape) + ", got " + std::to_string(end - begin));
   }
-  tensor.data = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
+  tensor.data =
+      data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   return tensor;
 }
 
@@ -268,7 +267,7 @@ const FileTensor& SafetensorsFile::at(std::string_view name) const {
                   (present.empty() ? "none" : present));
 }
 
-void write_safetensors(const std::string& path, std::span<const FileTensor> tensors,
+void write_safetensors(std::ostream& file, std::span<const FileTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) {
@@ -285,7 +284,6 @@ void write_safetensors(const std::string& path, std::span<const FileTensor> tens
   constexpr std::size_t kAlignment = 64;
   text.append((kAlignment - (text.size() + 8) % kAlignment) % kAlignment, ' ');
 
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
   char length[8];
   for (std::size_t i = 0; i < 8; ++i) {
     length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xff);
@@ -296,38 +294,37 @@ void write_safetensors(const std::string& path, std::span<const FileTensor> tens
     file.write(reinterpret_cast<const char*>(tensor.data.data()),
                static_cast<std::streamsize>(tensor.data.size()));
   }
-  file.close();
-  if (!file) {
-    throw run_failed(path + ": cannot write: " + std::strerror(errno));
-  }
 }
 
 namespace {
 
 template <class T>
-std::vector<std::int32_t> narrowed(const SafetensorsFile& file, const FileTensor& tensor) {
+std::vector<std::int32_t> narrowed(const SafetensorsFile& file, const FileTensor& tensor,
+                                   const std::function<bool(std::size_t)>& counts) {
   const auto count = static_cast<std::size_t>(tensor.elements());
   std::vector<std::int32_t> values(count);
   for (std::size_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, tensor.data.data() + i * sizeof(T), sizeof(T));
-    if (!std::in_range<std::int32_t>(value)) {
+    if (std::in_range<std::int32_t>(value)) {
+      values[i] = static_cast<std::int32_t>(value);
+    } else if (!counts || counts(i)) {
       throw bad_input(file.path() + ": tensor " + tensor.name + ": element " + std::to_string(i) +
                       " is " + std::to_string(value) + ", which 32 bits do not hold");
     }
-    values[i] = static_cast<std::int32_t>(value);
   }
   return values;
 }
 
 }  // namespace
 
-std::vector<std::int32_t> int32_values(const SafetensorsFile& file, const FileTensor& tensor) {
+std::vector<std::int32_t> int32_values(const SafetensorsFile& file, const FileTensor& tensor,
+                                       const std::function<bool(std::size_t)>& counts) {
   if (tensor.dtype == "I32") {
-    return narrowed<std::int32_t>(file, tensor);
+    return narrowed<std::int32_t>(file, tensor, counts);
   }
   if (tensor.dtype == "I64") {
-    return narrowed<std::int64_t>(file, tensor);
+    return narrowed<std::int64_t>(file, tensor, counts);
   }
   throw bad_input(file.path() + ": tensor " + tensor.name + ": expected dtype I32 or I64, got " +
                   tensor.dtype);

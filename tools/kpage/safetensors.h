@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <iosfwd>
 #include <map>
 #include <span>
 #include <string>
@@ -25,7 +27,8 @@ struct FileTensor {
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 
 // A file mapped into memory. Opening checks the whole header: its size, its JSON, and of each
-// tensor dtype, shape and bytes, which have to fill the file without holes or overlaps.
+// tensor dtype, shape and bytes, which have to fill the file without holes or overlaps. A dtype
+// that this does not know is an error for who reads the tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);  // throws Failure naming file and tensor
@@ -50,12 +53,14 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes a file whose data begins at a multiple of 64 bytes.
-void write_safetensors(const std::string& path, std::span<const FileTensor> tensors,
+// Writes a file whose data begins at a multiple of 64 bytes; whether it could is `file`'s to tell.
+void write_safetensors(std::ostream& file, std::span<const FileTensor> tensors,
                        const std::map<std::string, std::string>& metadata);
 
-// The whole numbers of a tensor of any integer dtype; values that int32 does not hold are an error.
-[[nodiscard]] std::vector<std::int32_t> int32_values(const SafetensorsFile& file,
-                                                     const FileTensor& tensor);
+// The whole numbers of an I32 or I64 tensor. A value that int32 does not hold is an error where
+// `counts(position)` holds; elsewhere it becomes 0.
+[[nodiscard]] std::vector<std::int32_t> int32_values(
+    const SafetensorsFile& file, const FileTensor& tensor,
+    const std::function<bool(std::size_t)>& counts = {});
 
 }  // namespace kpage::cli

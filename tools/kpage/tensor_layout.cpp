@@ -107,11 +107,15 @@ Layout read_layout(const SafetensorsFile& file) {
     layout.kv_offsets = std::move(kv.offsets);
   }
   layout.q2k_block_nums = int32_values(file, nums);
-  layout.q2k_block_index = int32_values(file, index);
+  // Past its length a list may hold anything.
+  layout.q2k_block_index = int32_values(file, index, [&layout](std::size_t position) {
+    const auto width = static_cast<std::size_t>(layout.max_list);
+    return static_cast<std::int64_t>(position % width) < layout.q2k_block_nums[position / width];
+  });
   return layout;
 }
 
-void write_layout(const std::string& path, const Layout& layout) {
+void write_layout(std::ostream& file, const Layout& layout) {
   std::vector<FileTensor> tensors;
   const auto add = [&](const char* name, Shape shape, const std::vector<std::int32_t>& values) {
     tensors.push_back({name, "I32", std::move(shape), std::as_bytes(std::span(values))});
@@ -133,7 +137,7 @@ void write_layout(const std::string& path, const Layout& layout) {
   if (!layout.shared_partition) {
     add_partition("kv", layout.kv_scope, layout.kv_blocks, layout.kv_sizes, layout.kv_offsets);
   }
-  write_safetensors(path, tensors, {{"format", "kpage layout"}});
+  write_safetensors(file, tensors, {{"format", "kpage layout"}});
 }
 
 }  // namespace kpage::cli

@@ -2,6 +2,8 @@
 // attention.
 #pragma once
 
+#include <iosfwd>
+
 #include "kpage/layout.h"
 
 #include "safetensors.h"
@@ -14,6 +16,6 @@ namespace kpage::cli {
 [[nodiscard]] Layout read_layout(const SafetensorsFile& file);
 
 // Writes a layout under the same names.
-void write_layout(const std::string& path, const Layout& layout);
+void write_layout(std::ostream& file, const Layout& layout);
 
 }  // namespace kpage::cli

@@ -16,6 +16,7 @@ STABLE_TORCH_LIBRARY(kpage, m) {
       "plan_forward(Tensor q2k_block_index, Tensor q2k_block_nums, Tensor q_block_sizes, "
       "Tensor? kv_block_sizes, Tensor? q_block_offsets, Tensor? kv_block_offsets) -> Tensor");
   m.def("plan_backward(Tensor forward, int[] shape) -> Tensor");
+  m.def("plan_check(Tensor forward, int[] shape) -> ()");
   m.def("plan_figures(Tensor forward, Tensor? backward, int[] shape) -> int[]");
   m.def("plan_figure_names() -> str[]");
   m.def("plan_dump(Tensor forward, Tensor? backward, int[] shape, int batch_head) -> str");
@@ -39,6 +40,7 @@ template <class Library>
 void implement(Library& m) {
   m.impl("plan_forward", TORCH_BOX(&plan_forward));
   m.impl("plan_backward", TORCH_BOX(&plan_backward));
+  m.impl("plan_check", TORCH_BOX(&plan_check));
   m.impl("plan_figures", TORCH_BOX(&plan_figures));
   m.impl("plan_dump", TORCH_BOX(&plan_dump));
   m.impl("plan_save", TORCH_BOX(&plan_save));

@@ -23,6 +23,8 @@ Tensor plan_forward(const Tensor& q2k_block_index, const Tensor& q2k_block_nums,
                     const std::optional<Tensor>& kv_block_offsets);
 // -> uint8 [backward_plan_bytes]
 Tensor plan_backward(const Tensor& forward, const Shape& shape);
+// Throws what a builder on a device found wrong with the plan's tensors. Reads the header alone.
+void plan_check(const Tensor& forward, const Shape& shape);
 // In the order of plan_figure_names().
 std::vector<std::int64_t> plan_figures(const Tensor& forward, const std::optional<Tensor>& backward,
                                        const Shape& shape);

@@ -269,6 +269,15 @@ Tensor plan_backward(const Tensor& forward, const Shape& shape) {
   return blob;
 }
 
+void plan_check(const Tensor& forward, const Shape& shape) {
+  const PlanRef ref = plan_ref(forward, std::nullopt, shape);
+  Tensor whole = forward;
+  const Tensor header =
+      torch::stable::to(torch::stable::narrow(whole, 0, 0, kForwardHeaderBytes), kCpu);
+  throw_if_error(plan_fault(ref.shape, {static_cast<const std::byte*>(header.const_data_ptr()),
+                                        static_cast<std::size_t>(kForwardHeaderBytes)}));
+}
+
 std::vector<std::int64_t> plan_figures(const Tensor& forward, const std::optional<Tensor>& backward,
                                        const Shape& shape) {
   std::vector<std::int64_t> values;

@@ -10,8 +10,18 @@ themselves, so that ragged blocks cost what their valid rows cost.
 from kpage import layouts
 from kpage._attention import attention
 from kpage._library import version as _version
-from kpage._plan import Plan, plan
+from kpage._plan import Plan, check_plans_eagerly, plan
 from kpage.tokens import TokenOrder, tile, token_order, untile
 
 __version__ = _version()
-__all__ = ["Plan", "TokenOrder", "attention", "layouts", "plan", "tile", "token_order", "untile"]
+__all__ = [
+    "Plan",
+    "TokenOrder",
+    "attention",
+    "check_plans_eagerly",
+    "layouts",
+    "plan",
+    "tile",
+    "token_order",
+    "untile",
+]

@@ -106,6 +106,13 @@ class Plan:
                 None if backward is None else backward.to(device),
             )
 
+    def check(self):
+        """Raises ValueError for a plan made of bad tensors: argument, position, what was expected and
+        what came. Waits for the device, and reads the header of the plan alone. A plan on the CPU
+        was checked when it was made. Returns the plan."""
+        ops.plan_check(self._forward, self._shape)
+        return self
+
     def stats(self):
         """Figures over all batch elements and heads, a dict of ints, and `efficiency` (paper 4.4).
 
@@ -198,8 +205,32 @@ def plan(
     _library.check_dense(given)
     with _library.outside_inference_mode():
         forward = ops.plan_forward(*(_narrowed(t) for t in tensors.values()))
-    return Plan(
+    made = Plan(
         forward, _library.shape_of_tensors(q2k_block_index, q_block_sizes, kv_block_sizes)
+    )
+    if _eager_checks and _may_wait(forward):
+        made.check()
+    return made
+
+
+_eager_checks = False
+
+
+def check_plans_eagerly(on=True):
+    """Whether `kpage.plan` and `plan.update_` on CUDA tensors wait for the device and raise for bad
+    values at once, for debugging. Off at the start: a bad value is then dropped from the plan, and
+    `plan.check()`, `stats()`, `dump()` or `save()` raise for it. Nothing can wait while a CUDA graph
+    is captured or `torch.compile` traces: no check is made then. Returns what held before."""
+    global _eager_checks
+    before, _eager_checks = _eager_checks, bool(on)
+    return before
+
+
+def _may_wait(tensor):
+    return (
+        tensor.is_cuda
+        and not torch.compiler.is_compiling()
+        and not torch.cuda.is_current_stream_capturing()
     )
 
 

@@ -184,6 +184,30 @@ def test_side_stream():
         assert relative_error(a, b) < 1e-3  # dQ is summed in any order
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_device_that_is_not_the_current_one():
+    layout = random_layout(7, heads=2, q_sizes=SIZES)
+    q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
+    d_o = torch.randn_like(q)
+    expected = run(q, k, v, d_o, plan_of(layout))
+    assert torch.cuda.current_device() == 0
+    other = [x.detach().to("cuda:1").requires_grad_() for x in (q, k, v)]
+    moved = [None if t is None else t.to("cuda:1") for t in layout.arguments]
+    plan = kpage.plan(*moved)
+    plan.update_(*moved)
+    for got in (
+        run(*other, d_o.to("cuda:1"), plan),
+        run(*other, d_o.to("cuda:1"), plan_of(layout).to("cuda:1")),
+    ):
+        assert all(x.device == torch.device("cuda:1") for x in got)
+        assert torch.equal(got[0].to("cuda:0"), expected[0])
+        for a, b in zip(got[2:], expected[2:], strict=True):
+            assert relative_error(a.to("cuda:0"), b) < 1e-3
+    with pytest.raises(ValueError, match="plan"):
+        kpage.attention(*other, plan_of(layout))
+    assert torch.cuda.current_device() == 0
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_graph_replays_with_new_metadata(ahead):
     layouts = [random_layout(seed, heads=2, q_sizes=SIZES) for seed in (8, 9, 10)]
@@ -250,8 +274,16 @@ def test_bad_values_run_safely_and_are_told(fault):
     q, k, v = leaves(simple_qkv(rows=128 * len(SIZES)))
     run(q, k, v, torch.randn_like(q), plan)
     torch.cuda.synchronize()
-    with pytest.raises(ValueError, match=name[fault]):
-        plan.stats()
+    for told in (plan.stats, plan.check):
+        with pytest.raises(ValueError, match=name[fault]):
+            told()
+    assert kpage.check_plans_eagerly() is False
+    try:
+        for make in (kpage.plan, plan.update_):
+            with pytest.raises(ValueError, match=name[fault]):
+                make(*arguments)
+    finally:
+        assert kpage.check_plans_eagerly(False) is True
 
 
 def test_wide_integers():

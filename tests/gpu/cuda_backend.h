@@ -2,7 +2,6 @@
 // memory ends.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -12,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include "kpage/attention.h"
-#include "kpage/backends.h"
 
 #include "gpu/device_copy.h"
 #include "support/backend.h"
@@ -21,15 +19,15 @@ namespace kpage::test {
 
 class CudaBackend : public Backend {
  public:
-  [[nodiscard]] std::string name() const override { return "CUDA"; }
+  // Whether gradients are asked to be.
+  explicit CudaBackend(bool deterministic) : deterministic_(deterministic) {}
+
+  [[nodiscard]] std::string name() const override {
+    return deterministic_ ? "CUDA, deterministic" : "CUDA, in any order";
+  }
   [[nodiscard]] DType dtype(DType half) const override { return half; }
   [[nodiscard]] Alignment alignment() const override { return {8, 64}; }
-  [[nodiscard]] bool deterministic() const override {
-    const std::vector<BackendInfo> infos = backends();
-    return std::any_of(infos.begin(), infos.end(), [](const BackendInfo& info) {
-      return info.device == DeviceType::kCuda && info.deterministic;
-    });
-  }
+  [[nodiscard]] bool deterministic() const override { return deterministic_; }
 
   [[nodiscard]] Status forward(const ForwardRun& run) override {
     Mirror mirror(run.plan);
@@ -61,7 +59,7 @@ class CudaBackend : public Backend {
     args.dk = mirror.out(run.dk);
     args.dv = mirror.out(run.dv);
     args.plan = mirror.plan();
-    args.deterministic = deterministic();
+    args.deterministic = deterministic_;
     args.workspace_bytes = backward_workspace_bytes(args);
     args.workspace = mirror.workspace(args.workspace_bytes);
     return mirror.finish(attention_backward(args));
@@ -154,6 +152,8 @@ class CudaBackend : public Backend {
     const std::byte* forward_;
     const std::byte* backward_;
   };
+
+  bool deterministic_;
 };
 
 }  // namespace kpage::test

@@ -5,10 +5,13 @@ import time
 
 import torch
 
+import kpage
 from kpage.bench import peers as peer_list
 from kpage.bench.cases import Case
 from kpage.bench.own import Dense, Planned, peak_bytes
 from kpage.bench.problem import Problem
+from kpage.bench.reference import Reference
+from kpage.bench.results import OWN_BESIDE
 from kpage.bench.timing import device_state
 
 EXACT_BELOW = 1e-2  # relative l2 from KPage, whose own error is measured against fp64
@@ -73,6 +76,7 @@ def measure_peers(bench, name):
                 ),
             )
     expected = expected_gradients = None
+    errors = _own_errors(planned)
     for step, kernels in steps.items():
         own = planned.forward if step == "forward" else planned.forward_backward
         times = bench.guarded(
@@ -82,10 +86,11 @@ def measure_peers(bench, name):
             continue
         bench.results.add(
             **case.common,
-            kernel="kpage",
+            kernel=OWN_BESIDE,
             exact=True,
             **{"pass": step},
             **times["kpage"].fields(),
+            **errors[step],
             beside=sorted(kernels),
             **device_state(),
         )
@@ -103,6 +108,18 @@ def measure_peers(bench, name):
                 kpage_rested_ms=times["kpage"].rested,
                 **facts[label]["about"].get(step, {}),
             )
+
+
+def _own_errors(planned):
+    """Against fp64 on sampled blocks, by pass: so a comparison with KPage is one with the truth."""
+    reference = Reference(planned.case)
+    with torch.no_grad():
+        attended = kpage.attention(*planned.case.tensors, planned.plan, return_lse=True)
+    gradients = reference.gradient_errors(*planned.forward_backward())
+    return {
+        "forward": reference.forward_errors(*attended),
+        "forward+backward": {"error": max(gradients.values()), **gradients},
+    }
 
 
 def _prepare(bench, build, label, steps, facts, expected, expected_gradients):

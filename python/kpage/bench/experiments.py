@@ -26,12 +26,11 @@ def account(bench, name):
     plan = kpage.plan(**case.layout)
     figures = plan.stats()
     sizes = case.kv_sizes[case.kv_sizes > 0]
-    bench.results.add(
+    bench.results.note(
         **{key: value for key, value in case.common.items() if key != "useful_pairs"},
         kernel="kpage",
         exact=True,
         **{"pass": "accounting"},
-        error=0.0,
         **{key: figures[key] for key in ACCOUNTED},
         efficiency=figures["efficiency"],
         blocks=case.q_blocks,

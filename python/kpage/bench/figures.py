@@ -62,8 +62,7 @@ def controlled(summary):
     return section(
         "Controlled layouts (Table 1)",
         "Full blocks and 2x8x8 cubes with padding, lists of 64 blocks, 8 heads. Lists are random "
-        "here, "
-        "of block means in the paper.",
+        "here, of block means in the paper.",
         *out,
     )
 
@@ -89,10 +88,8 @@ def representative(summary):
     return section(
         "Representative layouts (section 4.3)",
         "470,000 to 630,000 physical tokens, 8 heads. The first five are fitted to the ratios "
-        "that the "
-        "paper gives, not its own layouts, so single figures do not correspond; the others are "
-        "ours, of "
-        "the same size with other sparsity and occupancy (workloads.json).",
+        "that the paper gives, not its own layouts, so single figures do not correspond; the "
+        "others are ours, of the same size with other sparsity and occupancy (workloads.json).",
         table([*head, "paper, forward"], rows),
         charts.bars(
             names,
@@ -111,22 +108,17 @@ def _dense_ms(summary, layout, step):
     return min((r["time_ms"] for r in rows), default=None)
 
 
-def _own_ms(summary, layout, step):
-    row = summary.one(layout, step, key="beside") or summary.one(layout, step)
-    return None if row is None else row["time_ms"]
-
-
 def ideal(summary):
     names, ideals, reached, rows = [], [], [], []
     for name in suites.PAPER_LIKE:
         dense = _dense_ms(summary, name, "forward")
-        own = _own_ms(summary, name, "forward")
+        case = summary.own(name, "forward")
         pairs = next(
             (r["useful_pairs"] for r in summary.of("dense forward") if r["layout"] == name), 0
         )
-        case = summary.one(name, "forward")
-        if not dense or not own:
+        if not dense or not case:
             continue
+        own = case["time_ms"]
         ideal = pairs / case["useful_pairs"]
         names.append(name)
         ideals.append(ideal)
@@ -145,8 +137,7 @@ def ideal(summary):
     return section(
         "Ideal speedup by sparsity (Figure 5)",
         "Dense attention over the valid rows (the faster of cuDNN and FlashAttention-4, measured "
-        "on one "
-        f"head) against KPage. The paper reaches {low:.0%} to {high:.0%} of the ideal.",
+        f"on one head) against KPage. The paper reaches {low:.0%} to {high:.0%} of the ideal.",
         table(["layout", "dense, ms", "KPage, ms", "ideal speedup", "speedup", "of ideal"], rows),
         charts.bars(
             names,
@@ -190,8 +181,7 @@ def accounting(summary):
     return section(
         "Physical work (Figure 6)",
         "From the plans, nothing timed. Nominal pairs count pages; with tails, walks are rounded "
-        "up to "
-        "whole tiles.",
+        "up to whole tiles.",
         picture,
         table(
             [
@@ -210,16 +200,14 @@ def accounting(summary):
 
 def backward(summary):
     step = "forward+backward"
-    names = [
-        x for x in suites.PAPER_LIKE if _dense_ms(summary, x, step) and _own_ms(summary, x, step)
-    ]
+    names = [x for x in suites.PAPER_LIKE if _dense_ms(summary, x, step) and summary.own(x, step)]
     series = {"KPage": [], "fastest exact peer": []}
     for name in names:
         dense = _dense_ms(summary, name, step)
         best = summary.best_peer(name, step)
-        series["KPage"].append(dense / _own_ms(summary, name, step))
+        series["KPage"].append(dense / summary.own(name, step)["time_ms"])
         series["fastest exact peer"].append(
-            dense / _own_ms(summary, name, step) / factor(best) if best else None
+            dense / summary.own(name, step)["time_ms"] / factor(best) if best else None
         )
     return section(
         "Forward+backward over dense (Figure 7)",
@@ -252,11 +240,9 @@ def open_source(summary):
         head += [f"KPage {step}, ms", "fastest exact peer", "it / KPage"]
     return section(
         "Layouts of open-source systems (Table 2)",
-        "STA and SSTA by their own windows, VSA's cubes with random lists of its length, SVG2 with "
-        "log-normal clusters; the paper's column is its range for the system, forward. SSTA at "
-        "480p is "
-        "not among the named layouts. NVIDIA BSA's backward masks partial blocks in the release "
-        "used "
-        "here, which the paper's did not.",
+        "STA and SSTA by their own windows, VSA's cubes with random lists of its length, SVG2 "
+        "with log-normal clusters; the paper's column is its range for the system, forward. SSTA "
+        "at 480p is not among the named layouts. NVIDIA BSA's backward masks partial blocks in "
+        "the release used here, which the paper's did not.",
         table([*head, "paper, forward"], rows),
     )

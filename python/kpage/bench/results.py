@@ -30,6 +30,7 @@ TARGETS = {
     "svg2-720p-100-500": (0.76, 0.90, 0.72, 0.90),
     "svg2-480p-300-1000": (0.52, 0.62, 0.45, 0.56),
 }
+OWN_BESIDE = "kpage beside peers"  # KPage's kernel name in rows of peers' rounds
 FLOPS = {"forward": 4.0, "backward": 10.0, "forward+backward": 14.0}  # a pair and column
 
 
@@ -50,6 +51,7 @@ class Results:
             "r_dense_rested": {},
             "peers": peers,
             "rows": [],
+            "figures": [],
             "failures": [],
             "finished": [],
         }
@@ -64,7 +66,7 @@ class Results:
         if any(before.get(key) != self.data[key] for key in ("commit", "device")):
             return
         finished = before.get("finished", [])
-        for key in ("rows", "failures"):
+        for key in ("rows", "figures", "failures"):
             self.data[key] = [x for x in before[key] if x.get("job") in finished]
         for key in ("peers", "r_dense", "r_dense_rested"):
             self.data[key].update(before[key])
@@ -82,15 +84,23 @@ class Results:
         self.save()
 
     def add(self, **row):
+        """A timed row, the only one of its layout, pass and kernel."""
         flops = FLOPS.get(row["pass"], 0) * row["useful_pairs"] * row["head_dim"]
         if flops and row.get("time_ms"):
             row["useful_tflops"] = flops / row["time_ms"] / 1e9
         ideal = row.pop("dense_tflops", None)
         if ideal:
             row["fraction_of_ideal"] = row["useful_tflops"] / ideal
+        self._keep("rows", row)
+
+    def note(self, **row):
+        """Figures that have no time."""
+        self._keep("figures", row)
+
+    def _keep(self, part, row):
         if self.job:
             row["job"] = self.job
-        self.data["rows"].append(row)
+        self.data[part].append(row)
         print(_line(row), f"[{time.monotonic() - self.start:.0f} s]", flush=True)
         self.save()
 

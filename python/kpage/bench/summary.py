@@ -1,6 +1,6 @@
 """What files of results say together: rows by layout and pass, factors over peers, misses."""
 
-from kpage.bench.results import TARGETS
+from kpage.bench.results import OWN_BESIDE, TARGETS
 
 STEPS = ("forward", "forward+backward")
 NEARLY_FULL = ("full-", "sta-", "own-full")
@@ -13,7 +13,9 @@ class Summary:
 
     def __init__(self, files):
         self.files = files
-        self.rows = [row for data in files for row in data["rows"]]
+        self.rows = [
+            row for data in files for part in ("rows", "figures") for row in data.get(part, ())
+        ]
         self.peers = {}
         for data in files:
             for name, said in data["peers"].items():
@@ -38,6 +40,10 @@ class Summary:
             ):
                 found = row
         return found
+
+    def own(self, layout, step):
+        """KPage beside its peers, or by itself."""
+        return self.one(layout, step, OWN_BESIDE) or self.one(layout, step)
 
     def peer_rows(self, layout, step):
         rows = {}

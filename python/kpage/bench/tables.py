@@ -28,13 +28,10 @@ def peer_table(summary):
                 )
     return section(
         "Every configuration of every peer",
-        "Times of a row are of the same rounds. Error: relative l2 from KPage over all valid rows "
-        "(O, or "
-        "the worst of dQ, dK, dV). Planning: what the peer builds from a new layout, wall time, "
-        "apart "
-        "from its time; BSA and VSA build backward's lists inside every backward pass. Memory: "
-        "peak of "
-        "forward+backward beyond its inputs.",
+        "Times of a row are of the same rounds. Error: relative l2 from KPage over all valid "
+        "rows (O, or the worst of dQ, dK, dV). Planning: what the peer builds from a new layout, "
+        "wall time, apart from its time; BSA and VSA build backward's lists inside every "
+        "backward pass. Memory: peak of forward+backward beyond its inputs.",
         table(
             [
                 "layout",
@@ -89,10 +86,8 @@ def targets(summary):
     return section(
         "Fraction of ideal",
         "Useful pairs at the rate of dense attention (cuDNN, B1 H8 S32,768 D128) of the same "
-        "moment. "
-        "Error: relative l2 against fp64 on sampled blocks. Memory: peak of forward+backward "
-        "beyond q, "
-        "k, v, dO and the plan.",
+        "moment. Error: relative l2 against fp64 on sampled blocks. Memory: peak of "
+        "forward+backward beyond q, k, v, dO and the plan.",
         table([*head, "memory, GiB"], rows),
         charts.bars(names, series, "Fraction of ideal", line=1.0),
     )
@@ -148,8 +143,8 @@ def scaling(summary):
             out.append(charts.lines(series, f"Fraction of ideal over {kind}", kind))
     return section(
         "Scaling",
-        "Fraction of ideal while one figure moves: 65,536 tokens in blocks of mixed sizes at 75 % "
-        "occupancy, lists of 64 blocks, 8 heads.",
+        "Fraction of ideal while one figure moves: 65,536 tokens in blocks of mixed sizes at 75 "
+        "% occupancy, lists of 64 blocks, 8 heads.",
         *out,
     )
 
@@ -190,12 +185,9 @@ def variants(summary):
     return section(
         "Page loads and ablations",
         "Loads: full layouts whose key/value rows lie in whole blocks, or in pieces at random "
-        "places: "
-        "the same pairs, loaded by boxes of that many rows. Ablations: packing and routing one at "
-        "a "
-        "time; where they are off, padding rows are computed as if valid. The order of work is "
-        "part "
-        "of the plan's builder and cannot be changed from a layout.",
+        "places: the same pairs, loaded by boxes of that many rows. Ablations: packing and "
+        "routing one at a time; where they are off, padding rows are computed as if valid. The "
+        "order of work is part of the plan's builder and cannot be changed from a layout.",
         *out,
     )
 
@@ -278,10 +270,8 @@ def checks(summary):
     return section(
         "Checks",
         "Bits over repeated runs; errors (relative l2) of whole heads against fp64 with q, k, v "
-        "scaled, "
-        "beside torch's flash attention where every row sees every row; energy of a sustained "
-        "second by "
-        "the GPU's counter.",
+        "scaled, beside torch's flash attention where every row sees every row; energy of a "
+        "sustained second by the GPU's counter.",
         *tables,
     )
 

@@ -10,6 +10,7 @@ import torch
 ROUNDS = 11
 PAUSE_S = 0.02  # before a rested call
 LONG_MS = 30.0
+MEASURE_MS = 4500.0  # of sustained rounds of long kernels
 BURST_MS = 16.0  # of back-to-back calls of one function
 _QUEUE_CYCLES = 400_000  # spent by the device while the host launches what is timed
 
@@ -21,6 +22,7 @@ class Times:
     def __init__(self, rested, sustained):
         self.rested = statistics.median(rested)
         self.sustained = statistics.median(sustained)
+        self.rounds = len(sustained)
         self.rested_range = (min(rested), max(rested))
         self.sustained_range = (min(sustained), max(sustained))
 
@@ -28,6 +30,7 @@ class Times:
         return {
             "time_ms": self.sustained,
             "time_range_ms": self.sustained_range,
+            "rounds": self.rounds,
             "rested_ms": self.rested,
             "rested_range_ms": self.rested_range,
         }
@@ -84,16 +87,18 @@ def timer_of(device):
 
 
 def measure(functions, timer, rounds=ROUNDS):
-    """{name: function} -> {name: Times}, after warm-up. All take turns in every round. A kernel of
-    many milliseconds has no rest while it runs: it has fewer rested calls."""
+    """{name: function} -> {name: Times}, after warm-up. All take turns in every round. Kernels of
+    many milliseconds have fewer rounds, and fewer rested calls: they do not rest while they run."""
     estimates = []
     for function in functions.values():
-        for _ in range(2):
+        if timer.rested(function) < LONG_MS:
             function()
         estimates.append(max(timer.rested(function), 1e-3))
-    rested = {name: [] for name in functions}
     long = max(estimates) > LONG_MS
-    for _ in range(max(3, rounds // 3) if long else rounds):
+    if long:
+        rounds = max(3, min(rounds, int(MEASURE_MS / sum(estimates))))
+    rested = {name: [] for name in functions}
+    for _ in range(max(2, rounds // 3) if long else rounds):
         for name, function in functions.items():
             rested[name].append(timer.rested(function))
     calls = [max(1, min(50, round(BURST_MS / ms))) for ms in estimates]

@@ -213,7 +213,10 @@ def checks(summary):
             f"{r['input_scale']:g}",
             *(
                 number(r.get(k), "{:.2e}")
-                for k in ("error", "d_q_error", "d_k_error", "d_v_error", "lse_error")
+                for k in (
+                    *("error", "d_q_error", "d_k_error", "d_v_error"),
+                    *("lse_error", "lse_error_relative"),
+                )
             ),
             *(number(r.get(k)) for k in ("of_flash_forward", "of_flash_gradients")),
         ]
@@ -254,7 +257,8 @@ def checks(summary):
                 "dQ",
                 "dK",
                 "dV",
-                "LSE",
+                "LSE to 16",
+                "past it, relative",
                 "forward / flash",
                 "gradients / flash",
             ],

@@ -37,7 +37,7 @@ class BackwardRun {
       dv_ = Buffer<Real>(size);
     }
     const auto tasks = static_cast<std::int64_t>(schedule_.tasks().size());
-    threads_ = static_cast<std::int32_t>(std::min<std::int64_t>(thread_count(args.threads), tasks));
+    threads_ = thread_count(args.threads, tasks);
     for (std::int32_t i = 0; i < threads_; ++i) {
       workers_.push_back(make_worker());
     }

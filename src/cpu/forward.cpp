@@ -45,18 +45,18 @@ void run(const ForwardArgs& args) {
   const Problem problem = problem_of(args);
   const plan::ForwardView& plan = problem.plan;
   const TileOps<Real>& ops = tile_ops<Real>(widest_isa());
-  const std::int32_t threads = thread_count(args.threads);
+  const std::int64_t walks = std::int64_t{plan.header->q128} + plan.header->q64;
+  const std::int32_t threads = thread_count(args.threads, walks);
   std::vector<WalkRunner<Real>> runners;
   runners.reserve(static_cast<std::size_t>(threads));
   for (std::int32_t i = 0; i < threads; ++i) {
     runners.emplace_back(problem, ops);
   }
 
-  parallel_for(plan::batch_heads(plan.shape), threads,
+  parallel_for(plan::batch_heads(plan.shape), args.threads,
                [&](std::int64_t batch_head, std::int32_t /*worker*/) {
                  clear_padding(problem, args, batch_head);
                });
-  const std::int64_t walks = std::int64_t{plan.header->q128} + plan.header->q64;
   parallel_for(walks, threads, [&](std::int64_t i, std::int32_t worker) {
     WalkRunner<Real>& runner = runners[static_cast<std::size_t>(worker)];
     const std::int64_t walk = plan.queue[i];

@@ -85,14 +85,15 @@ RowStatistics<Real>::RowStatistics(const Problem& problem, const BackwardArgs& a
   std::fill_n(lse_.data(), rows.all(), std::numeric_limits<Real>::infinity());
   std::fill_n(delta_.data(), rows.all(), Real{0});
 
-  const std::int32_t threads = thread_count(args.threads);
+  const plan::ForwardView& plan = problem.plan;
+  const std::int64_t walks = plan::walk_count(plan.shape);
+  const std::int32_t threads = thread_count(args.threads, walks);
   std::vector<BlockOutputs<Real>> outputs;
   outputs.reserve(static_cast<std::size_t>(threads));
   for (std::int32_t i = 0; i < threads; ++i) {
     outputs.emplace_back(problem, args, ops);
   }
-  const plan::ForwardView& plan = problem.plan;
-  parallel_for(plan::walk_count(plan.shape), threads, [&](std::int64_t walk, std::int32_t worker) {
+  parallel_for(walks, threads, [&](std::int64_t walk, std::int32_t worker) {
     const std::int64_t bh = walk / plan.shape.q_blocks;
     const plan::Extent& block = plan.q_blocks(bh)[walk % plan.shape.q_blocks];
     if (block.rows > 0) {

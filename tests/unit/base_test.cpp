@@ -130,6 +130,15 @@ TEST(Elements, AreReadAndWrittenInEveryDtype) {
   }
 }
 
+TEST(ThreadCount, IsBoundedByWorkAndReason) {
+  constexpr std::int32_t kAbsurd = 2'000'000'000;
+  EXPECT_EQ(thread_count(kAbsurd, 0), 1);
+  EXPECT_EQ(thread_count(kAbsurd, 3), 3);
+  EXPECT_EQ(thread_count(kAbsurd, kAbsurd), kMostThreads);
+  EXPECT_EQ(thread_count(2, kAbsurd), 2);
+  EXPECT_GE(thread_count(0, kAbsurd), 1);
+}
+
 TEST(ParallelFor, DoesEachPieceOnce) {
   for (const std::int32_t threads : {0, 1, 2, 7}) {
     for (const std::int64_t count : {0, 1, 5, 1000}) {
@@ -144,7 +153,7 @@ TEST(ParallelFor, DoesEachPieceOnce) {
       for (const std::atomic<int>& times : done) {
         EXPECT_EQ(times, 1);
       }
-      EXPECT_LT(highest, thread_count(threads));
+      EXPECT_LT(highest, thread_count(threads, count));
     }
   }
 }

@@ -19,7 +19,8 @@ def controlled(summary):
         for layout in layouts:
             best = summary.best_peer(layout, step)
             ours[layout] = summary.against(layout, step, _BSA)
-            bsa = next((r for r in summary.peer_rows(layout, step) if r["kernel"] in _BSA), None)
+            peers = [r for r in summary.peer_rows(layout, step) if r["kernel"] in _BSA]
+            bsa = min(peers, key=factor, default=None)
             own = (bsa or best or {}).get("kpage_ms")
             rows.append(
                 [

@@ -13,6 +13,7 @@ def page(files, notes):
     parts = [
         _head(files),
         _missed(summary, notes),
+        tables.fastest(summary),
         figures.controlled(summary),
         figures.representative(summary),
         figures.ideal(summary),

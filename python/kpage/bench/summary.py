@@ -58,10 +58,9 @@ class Summary:
         return min(exact, key=factor, default=None)
 
     def against(self, layout, step, kernels):
-        """KPage's factor over the first of these kernels that was measured."""
-        rows = {row["kernel"]: row for row in self.peer_rows(layout, step)}
-        found = next((rows[name] for name in kernels if name in rows), None)
-        return None if found is None else factor(found)
+        """KPage's factor over the fastest of these kernels."""
+        rows = [row for row in self.peer_rows(layout, step) if row["kernel"] in kernels]
+        return min(map(factor, rows), default=None)
 
     def measured(self, step):
         """Layouts with peers' rows, in the order of the file."""

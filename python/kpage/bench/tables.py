@@ -6,6 +6,18 @@ from kpage.bench.results import TARGETS
 from kpage.bench.summary import LIMITS, STEPS, accuracy_rows, factor, plan_shares
 
 
+def fastest(summary):
+    """By how much KPage is faster than the fastest exact configuration of any peer."""
+    names = list(dict.fromkeys(name for step in STEPS for name in summary.measured(step)))
+    best = {step: [summary.best_peer(name, step) for name in names] for step in STEPS}
+    series = {step: [row and factor(row) for row in rows] for step, rows in best.items()}
+    return section(
+        "Over the fastest exact peer",
+        "The time of the fastest exact configuration of any peer over KPage's, in the same rounds.",
+        charts.bars(names, series, "Fastest exact peer / KPage", line=1.0),
+    )
+
+
 def peer_table(summary):
     rows = []
     for step in STEPS:

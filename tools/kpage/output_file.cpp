@@ -1,5 +1,6 @@
 #include "output_file.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -88,15 +89,17 @@ const OutputFile* OutputFiles::add(const std::string& flag, const std::string& p
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
     throw bad_input(flag + ": expected a regular file, got the device or pipe " + path);
   }
-  for (const OutputFile& other : files_) {
-    if (std::filesystem::absolute(other.path_) == std::filesystem::absolute(path)) {
-      throw bad_input(flag + ": " + path + " is written by " + other.flag_ + " already");
-    }
+  const auto other = std::find_if(files_.begin(), files_.end(), [&](const OutputFile& file) {
+    return std::filesystem::absolute(file.path_) == std::filesystem::absolute(path);
+  });
+  if (other != files_.end()) {
+    throw bad_input(flag + ": " + path + " is written by " + other->flag_ + " already");
   }
-  for (const std::string& input : inputs_) {
-    if (std::filesystem::equivalent(input, path, ignored)) {
-      throw bad_input(flag + ": expected another file than the input, got " + path);
-    }
+  const bool is_input = std::any_of(inputs_.begin(), inputs_.end(), [&](const std::string& input) {
+    return std::filesystem::equivalent(input, path, ignored);
+  });
+  if (is_input) {
+    throw bad_input(flag + ": expected another file than the input, got " + path);
   }
   const std::string temporary =
       path + "." + std::to_string(::getpid()) + "-" + std::to_string(files_.size()) + ".part";

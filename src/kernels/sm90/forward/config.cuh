@@ -29,9 +29,9 @@ inline constexpr int kConsumerRegisters = 224;
 enum class Role : std::int32_t { kKeyLoads, kValueLoads, kItems, kPadding };
 
 // Hardware barriers.
-inline constexpr std::uint32_t kTurnBarrier = 1;  // and 2: whose turn it is to issue products
-inline constexpr std::uint32_t kMergeBarrier = 3;
-inline constexpr std::uint32_t kGroupBarrier = 4;  // the second consumer warpgroup alone
+inline constexpr std::uint32_t kTurnBarrier = 1;    // and 2: whose turn it is to issue products
+inline constexpr std::uint32_t kMergeBarrier = 3;   // the second warpgroup has handed its half over
+inline constexpr std::uint32_t kMergedBarrier = 4;  // the first has taken it in
 
 // Items that may be known ahead of the slowest reader.
 inline constexpr std::int32_t kItemStages = 4;

@@ -31,6 +31,8 @@ class Consumer {
   __device__ __forceinline__ void run() {
     if (group_ == 1) {
       pass_turn();  // the other group issues first
+    } else {
+      ptx::named_arrive<kConsumerThreads>(kMergedBarrier);  // nothing has been handed over yet
     }
     for (std::uint32_t parity = 0;; parity ^= 1) {
       Item item = items_.next(shared_);

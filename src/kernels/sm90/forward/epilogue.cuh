@@ -48,8 +48,8 @@ __device__ __forceinline__ std::int32_t group_row() {
 template <class C>
 __device__ __forceinline__ void hand_over(typename C::Shared& shared, std::byte* stage,
                                           const RowState<C>& state) {
-  // Every warp's products must have read the stage.
-  ptx::named_sync<kGroupThreads>(kGroupBarrier);
+  // Every warp's products must have read the stage, and the other group the half before this one.
+  ptx::named_sync<kConsumerThreads>(kMergedBarrier);
   auto* o = reinterpret_cast<float*>(stage) + threadIdx.x % kGroupThreads;
 #pragma unroll
   for (std::int32_t i = 0; i < C::kOutputs; ++i) {
@@ -88,6 +88,7 @@ __device__ __forceinline__ void take_over(const typename C::Shared& shared, cons
   for (std::int32_t i = 0; i < C::kOutputs; ++i) {
     state.o[i] = state.o[i] * own[i / 2 % 2] + o[i * kGroupThreads] * other[i / 2 % 2];
   }
+  ptx::named_arrive<kConsumerThreads>(kMergedBarrier);
 }
 
 // A 4 x 4 transpose over the lanes of a quad: lane q gets element q of each lane.

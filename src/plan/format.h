@@ -166,20 +166,28 @@ KPAGE_HD std::int32_t mask_words(const Walk& w) {
 
 // --- Order of work --------------------------------------------------------------------------
 
-// Heads run one after the other, and the blocks of a head in their own order, so that CTAs in
-// flight share pages in L2; within a head, walks that are longer by a factor of about the square
-// root of two go first, so that the last ones are short. Bucket 0 goes first.
-inline constexpr std::int32_t kLengthBuckets = 64;
-KPAGE_HD std::int32_t length_bucket(std::int32_t tiles) {
-  if (tiles <= 0) {
-    return kLengthBuckets - 1;
+// Longest first, to a share of an octave that has `fraction_bits` bits. Bucket 0 goes first, work
+// without length last.
+KPAGE_HD std::int32_t octave_bucket(std::int32_t length, std::int32_t buckets,
+                                    std::int32_t fraction_bits) {
+  if (length <= 0) {
+    return buckets - 1;
   }
   std::int32_t log2 = 0;
-  while ((tiles >> (log2 + 1)) != 0) {
+  while ((length >> (log2 + 1)) != 0) {
     ++log2;
   }
-  const std::int32_t half = log2 > 0 ? (tiles >> (log2 - 1)) & 1 : 0;
-  return kLengthBuckets - 2 - (2 * log2 + half);
+  const std::int32_t leading =
+      log2 >= fraction_bits ? length >> (log2 - fraction_bits) : length << (fraction_bits - log2);
+  return buckets - 2 - ((log2 << fraction_bits) + leading - (1 << fraction_bits));
+}
+
+// Heads run one after the other, and the blocks of a head in their own order, so that CTAs in
+// flight share pages in L2; within a head, walks that are longer by a factor of about the square
+// root of two go first, so that the last ones are short.
+inline constexpr std::int32_t kLengthBuckets = 64;
+KPAGE_HD std::int32_t length_bucket(std::int32_t tiles) {
+  return octave_bucket(tiles, kLengthBuckets, 1);
 }
 
 // --- Backward -------------------------------------------------------------------------------
@@ -218,22 +226,11 @@ struct alignas(16) OwnerItem {
   std::int32_t reserved[2];
 };
 
-// Order of the items of a head: by length to a sixteenth of an octave, longest first. Finer than
-// for walks: CTAs that start together on owners of one length sweep the query pages together, and
-// find them in L2. Bucket 0 goes first.
+// Order of the items of a head. Finer than for walks: CTAs that start together on owners of one
+// length sweep the query pages together, and find them in L2.
 inline constexpr std::int32_t kItemBuckets = 256;
 KPAGE_HD std::int32_t item_bucket(std::int32_t pages) {
-  if (pages <= 0) {
-    return kItemBuckets - 1;
-  }
-  std::int32_t log2 = 0;
-  while ((pages >> (log2 + 1)) != 0) {
-    ++log2;
-  }
-  constexpr std::int32_t kFractionBits = 4;
-  const std::int32_t fraction =
-      log2 >= kFractionBits ? pages >> (log2 - kFractionBits) : pages << (kFractionBits - log2);
-  return kItemBuckets - 2 - ((log2 << kFractionBits) + fraction - (1 << kFractionBits));
+  return octave_bucket(pages, kItemBuckets, 4);
 }
 
 // An entry of a reverse walk: a query block, and the owner's slots that it attends to. Slots that

@@ -18,7 +18,7 @@ enum class CpuPolicy : std::int32_t {
 };
 
 struct ForwardArgs {
-  TensorRef q;   // [B, H, Sq, D], bf16 or fp16; D 64 or 128 (on the CPU also 96, 256)
+  TensorRef q;   // [B, H, Sq, D], bf16 or fp16; D 64 or 128; CPU: multiples of 8 up to 256
   TensorRef k;   // [B, Hkv, Sk, D]; H is a multiple of Hkv
   TensorRef v;   // [B, Hkv, Sk, D]
   PlanRef plan;  // on the device of the tensors

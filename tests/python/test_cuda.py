@@ -184,6 +184,46 @@ def test_side_stream():
         assert relative_error(a, b) < 1e-3  # dQ is summed in any order
 
 
+def test_more_elements_than_32_bits_count():
+    """600,000 tokens, 40 heads of 128: 3.1e9 elements a tensor. The last head is looked at."""
+    heads, rows, dim = 40, 600_064, 128
+    blocks = rows // 128
+    if torch.cuda.mem_get_info()[0] < 100 * 2**30:
+        pytest.skip("needs 100 GiB of free memory")
+    first = torch.arange(blocks, dtype=torch.int32, device="cuda")
+    index = torch.stack([first, (first + 1) % blocks], -1).expand(1, heads, -1, -1).contiguous()
+    nums = torch.full((1, heads, blocks), 2, dtype=torch.int32, device="cuda")
+    sizes = torch.full((blocks,), 128, dtype=torch.int32, device="cuda")
+    sizes[1::3] = 77
+    plan = kpage.plan(index, nums, sizes)
+    shape = (1, heads, rows, dim)
+    q, k, v, d_o = (torch.empty(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    for x in (q, k, v, d_o):
+        x[:, :-1] = 0
+        x[:, -1].normal_()
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    results = run(*inputs, d_o, plan)
+
+    block = blocks - 2  # attends to itself and to the last; attended to by itself and the one before
+    span = torch.arange(3 * 128, device="cuda") + (block - 1) * 128
+    exact = [x.detach()[0, -1, span].double().requires_grad_() for x in (q, k, v)]
+    size = sizes[block - 1 : block + 2].repeat_interleave(128)
+    valid = torch.arange(3 * 128, device="cuda") % 128 < size
+    part = torch.arange(3 * 128, device="cuda") // 128
+    mask = ((part[None] == part[:, None]) | (part[None] == part[:, None] + 1)) & valid
+    scores = (exact[0] @ exact[1].T / math.sqrt(dim)).masked_fill(~mask, -math.inf)
+    out = scores.softmax(-1) @ exact[2]
+    inner = valid & (part < 2)  # the last block's list goes on past the span
+    weights = torch.where(inner[:, None], d_o[0, -1, span].double(), 0.0)
+    expected = torch.autograd.grad((out * weights).sum(), exact)
+    assert relative_error(results[0][0, -1, span][inner], out.detach()[inner]) <= 3e-3
+    assert torch.all(results[0][0, -1, span][~valid] == 0)
+    own = valid & (part == 1)  # all of their query blocks and key blocks are in the span
+    for got, want in zip(results[2:], expected, strict=True):
+        assert relative_error(got[0, -1, span][own], want[own]) <= 3.3e-3
+        assert torch.all(got[0, :-1] == 0)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_device_that_is_not_the_current_one():
     layout = random_layout(7, heads=2, q_sizes=SIZES)

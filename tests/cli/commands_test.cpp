@@ -92,10 +92,13 @@ TEST_F(CommandsTest, LayoutOfVsaHasItsOccupancy) {
 }
 
 TEST_F(CommandsTest, EveryRuleMakesALayoutThatPlans) {
-  for (const char* rule : {"vsa", "padded", "full", "sta", "ssta", "svg1", "svg2", "radial"}) {
-    const Outcome plan =
-        run_cli({"plan", "--layout", rule, "--grid", "12x16x24", "--heads", "2", "--clusters",
-                 "8x12", "--text-after", "40", "--validate", "--backward", "--json"});
+  for (const std::string rule :
+       {"vsa", "padded", "full", "sta", "ssta", "svg1", "svg2", "radial"}) {
+    std::vector<std::string> words = {"plan",    "--layout", rule,         "--grid",     "12x16x24",
+                                      "--heads", "2",        "--validate", "--backward", "--json"};
+    words.insert(words.end(),
+                 {rule == "svg2" ? "--clusters" : "--text-after", rule == "svg2" ? "8x12" : "40"});
+    const Outcome plan = run_cli(words);
     ASSERT_EQ(plan.code, 0) << rule << ": " << plan.err;
     EXPECT_GT(plan.json()["useful_pairs"].get<std::int64_t>(), 0) << rule;
   }

@@ -43,6 +43,7 @@ void compare(const Options& options, const Console& console) {
   if (options.layout.given()) {
     throw bad_input("--compare: reads two files and runs nothing; expected no layout beside it");
   }
+  options.layout.expect_none("--compare");
   if (!(options.tolerance >= 0)) {
     throw bad_input("--tolerance: expected a share from 0, got " +
                     std::to_string(options.tolerance));

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "failure.h"
 #include "progress.h"
@@ -43,17 +44,38 @@ std::vector<std::int32_t> parse_extents(const std::string& flag, const std::stri
   return extents;
 }
 
-// What a rule needs and takes by default.
+// A rule, the cubes it cuts the grid into by default, and the flags it takes besides --grid.
 struct System {
-  const char* name;
+  std::string_view name;
   const char* cube;  // null: it does not cut the grid into cubes
   bool scores;       // picks blocks by scores of q and k
+  std::vector<std::string_view> flags;
 };
-constexpr std::array kSystems = {
-    System{"vsa", "4x4x4", true},  System{"padded", "2x8x8", true},  System{"full", nullptr, true},
-    System{"sta", "6x8x8", false}, System{"ssta", "6x8x8", true},    System{"svg1", nullptr, false},
-    System{"svg2", nullptr, true}, System{"radial", nullptr, false},
-};
+
+const std::vector<System>& systems() {
+  static const std::vector<System> kSystems = {
+      {"vsa", "4x4x4", true, {"--cube", "--keep", "--top-k", "--text-before", "--text-after"}},
+      {"padded", "2x8x8", true, {"--cube", "--keep", "--top-k", "--text-before", "--text-after"}},
+      {"full", nullptr, true, {"--chunk", "--keep", "--top-k", "--text-after"}},
+      {"sta", "6x8x8", false, {"--cube", "--window", "--text-before", "--text-after"}},
+      {"ssta",
+       "6x8x8",
+       true,
+       {"--cube", "--window", "--keep", "--top-k", "--text-before", "--text-after"}},
+      {"svg1", nullptr, false, {"--chunk", "--model", "--keep", "--text-after"}},
+      {"svg2", nullptr, true, {"--clusters", "--keep"}},
+      {"radial", nullptr, false, {"--chunk", "--model", "--decay", "--text-after"}},
+  };
+  return kSystems;
+}
+
+std::string joined(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    text += (text.empty() ? "" : ", ") + std::string(name);
+  }
+  return text;
+}
 
 bool is_named(const std::string& name) {
   const std::vector<std::string_view> names = layout_names();
@@ -61,20 +83,25 @@ bool is_named(const std::string& name) {
 }
 
 const System& find_system(const std::string& name) {
-  const auto* found = std::find_if(kSystems.begin(), kSystems.end(),
-                                   [&](const System& system) { return name == system.name; });
-  if (found == kSystems.end()) {
-    std::string names;
-    for (const System& system : kSystems) {
-      names += (names.empty() ? "" : ", ") + std::string(system.name);
+  const auto found = std::find_if(systems().begin(), systems().end(),
+                                  [&](const System& system) { return name == system.name; });
+  if (found == systems().end()) {
+    std::vector<std::string_view> names;
+    for (const System& system : systems()) {
+      names.push_back(system.name);
     }
-    for (const std::string_view named : layout_names()) {
-      names += ", " + std::string(named);
-    }
-    throw bad_input("--layout: expected one of " + names + ", got " + name);
+    const std::vector<std::string_view> named = layout_names();
+    names.insert(names.end(), named.begin(), named.end());
+    throw bad_input("--layout: expected one of " + joined(names) + ", got " + name);
   }
   return *found;
 }
+
+constexpr std::array<std::pair<const char*, Placement>, 4> kPlacements = {
+    {{"blk128", Placement::kBlk128},
+     {"tile", Placement::kTile},
+     {"dense", Placement::kDense},
+     {"raster", Placement::kRaster}}};
 
 }  // namespace
 
@@ -100,8 +127,45 @@ void SystemFlags::declare(CLI::App& app) {
   app.add_option("--window", windows_,
                  "Window of sta and ssta in tiles, 3x3x3; several are dealt to the heads in turn");
   app.add_option("--clusters", clusters_, "Query and key clusters of svg2: 300x1000");
+  app.add_option("--chunk", chunk_, "Tokens of a block of full, svg1 and radial: 128");
+  app.add_option("--model", model_,
+                 "Whose constants svg1 and radial have as released: wan (the default) or hunyuan");
+  app.add_option("--decay", decay_, "Of radial's windows, instead of the model's: 0.2 (wan)");
   app.add_option("--text-before", text_before_, "Text tokens before the video's");
   app.add_option("--text-after", text_after_, "Text tokens after the video's");
+}
+
+std::vector<std::string> SystemFlags::parameters() const {
+  std::vector<std::string> given;
+  const auto add = [&given](const char* flag, bool is_given) {
+    if (is_given) {
+      given.emplace_back(flag);
+    }
+  };
+  add("--grid", !grid_.empty());
+  add("--cube", !cube_.empty());
+  add("--keep", keep_.has_value());
+  add("--top-k", top_k_.has_value());
+  add("--window", !windows_.empty());
+  add("--clusters", !clusters_.empty());
+  add("--chunk", chunk_.has_value());
+  add("--model", !model_.empty());
+  add("--decay", decay_.has_value());
+  add("--text-before", text_before_.has_value());
+  add("--text-after", text_after_.has_value());
+  return given;
+}
+
+void SystemFlags::check_parameters() const {
+  const System& system = find_system(system_);
+  for (const std::string& flag : parameters()) {
+    const bool taken = flag == "--grid" || std::find(system.flags.begin(), system.flags.end(),
+                                                     flag) != system.flags.end();
+    if (!taken) {
+      throw bad_input(flag + ": " + system_ + " does not take it; it takes --grid, " +
+                      joined(system.flags));
+    }
+  }
 }
 
 Dims SystemFlags::grid() const {
@@ -113,13 +177,16 @@ Dims SystemFlags::grid() const {
 
 Dims SystemFlags::cube() const {
   const char* usual = find_system(system_).cube;
-  if (usual == nullptr) {
-    if (!cube_.empty()) {
-      throw bad_input("--cube: " + system_ + " does not cut the grid into cubes");
-    }
-    return {0, 0, 0};
+  return usual == nullptr ? Dims{} : parse_dims("--cube", cube_.empty() ? usual : cube_);
+}
+
+std::int32_t SystemFlags::chunk() const {
+  const std::int32_t rows = chunk_.value_or(kBlockRows);
+  if (rows < 1 || rows > kBlockRows) {
+    throw bad_input("--chunk: expected 1 to " + std::to_string(kBlockRows) + " tokens, got " +
+                    std::to_string(rows));
   }
-  return parse_dims("--cube", cube_.empty() ? usual : cube_);
+  return rows;
 }
 
 std::string SystemFlags::name() const {
@@ -147,9 +214,9 @@ std::int32_t SystemFlags::kept(std::int32_t tiles) const {
   return vsa_top_k(1 - keep, tiles);
 }
 
-Tiling SystemFlags::tiling(bool dense) const {
+Result<Tiling> SystemFlags::tiling(Placement placement) const {
   for (const auto& [flag, tokens] :
-       {std::pair("--text-before", text_before_), std::pair("--text-after", text_after_)}) {
+       {std::pair("--text-before", text_before()), std::pair("--text-after", text_after())}) {
     if (tokens < 0) {
       throw bad_input(std::string(flag) + ": expected a number from 0, got " +
                       std::to_string(tokens));
@@ -157,97 +224,120 @@ Tiling SystemFlags::tiling(bool dense) const {
   }
   const Dims video = grid();
   const Dims shape = cube();
-  if (video.volume() > kMaxRows - std::int64_t{text_before_} - text_after_) {
+  if (video.volume() > kMaxRows - std::int64_t{text_before()} - text_after()) {
     throw bad_input("--grid: expected at most " + std::to_string(kMaxRows) + " tokens, got " +
                     dims_text(video));
   }
   if (shape.t == 0) {
-    if (text_before_ > 0) {
-      throw bad_input("--text-before: " + system_ + " takes text after the video only");
-    }
-    return value_of(linear_tiling(static_cast<std::int32_t>(video.volume()), text_after_));
+    return linear_tiling(static_cast<std::int32_t>(video.volume()), text_after(), chunk(),
+                         placement);
   }
   Sequence sequence;
   sequence.grid = video;
-  if (text_before_ > 0) {
-    sequence.prefix.push_back(text_before_);
+  if (text_before() > 0) {
+    sequence.prefix.push_back(text_before());
   }
-  if (text_after_ > 0) {
-    sequence.suffix.push_back(text_after_);
+  if (text_after() > 0) {
+    sequence.suffix.push_back(text_after());
   }
-  if (dense) {
-    Result<Tiling> in_place = make_tiling(sequence, shape, Placement::kRaster);
-    if (in_place.ok()) {
-      return std::move(in_place).value();
-    }
-  }
-  return value_of(make_tiling(sequence, shape, dense ? Placement::kDense : Placement::kBlk128),
-                  "--grid " + grid_ + " --cube " + dims_text(shape));
+  return make_tiling(sequence, shape, placement);
 }
 
-ClusterGraph SystemFlags::static_graph(const Tiling& tiling, std::int32_t heads) const {
-  const Dims video = grid();
+std::string SystemFlags::tiling_flags() const {
+  const Dims shape = cube();
+  return "--grid " + grid_ + (shape.t > 0 ? " --cube " + dims_text(shape) : "");
+}
+
+Tiling SystemFlags::compact_tiling() const {
+  check_parameters();
+  Result<Tiling> in_place = tiling(Placement::kRaster);
+  return in_place.ok() ? std::move(in_place).value()
+                       : value_of(tiling(Placement::kDense), tiling_flags());
+}
+
+ClusterGraph SystemFlags::static_graph(const Tiling& tiling, std::int32_t batch,
+                                       std::int32_t heads) const {
   if (system_ == "sta" || system_ == "ssta") {
+    if (std::cmp_greater(windows_.size(), heads)) {
+      throw bad_input("--window: expected at most one for each of " + std::to_string(heads) +
+                      " heads, got " + std::to_string(windows_.size()));
+    }
     std::vector<Dims> windows;
     for (std::int32_t head = 0; head < heads; ++head) {
       const auto which = static_cast<std::size_t>(head);
       windows.push_back(
           parse_dims("--window", windows_.empty() ? "3x3x3" : windows_[which % windows_.size()]));
     }
-    return value_of(sliding_windows(tiling, windows), "--window");
+    return repeat(value_of(sliding_windows(tiling, windows), "--window"), batch);
   }
-  ClusterGraph one;
+  const std::int32_t frames = grid().t;
+  if (!model_.empty() && model_ != "wan" && model_ != "hunyuan") {
+    throw bad_input("--model: expected wan or hunyuan, got " + model_);
+  }
+  const bool hunyuan = model_ == "hunyuan";
   if (system_ == "svg1") {
-    Svg1Rule rule;
+    Svg1Rule rule = hunyuan ? kSvg1Hunyuan : kSvg1Wan;
     rule.density = keep_.value_or(rule.density);
-    one = value_of(svg1_graph(tiling, video.t, rule), "--layout svg1");
-  } else {
-    one = value_of(radial_graph(tiling, video.t, {}), "--layout radial");
+    return repeat(value_of(svg1_graph(tiling, frames, rule), "--layout svg1"), batch * heads);
   }
-  return repeat(one, heads);
+  RadialRule rule = hunyuan ? kRadialHunyuan : kRadialWan;
+  rule.decay = decay_.value_or(rule.decay);
+  return repeat(value_of(radial_graph(tiling, frames, rule), "--layout radial"), batch * heads);
+}
+
+Layout SystemFlags::svg2(std::int32_t heads, std::uint64_t seed) const {
+  const auto clusters = parse_extents("--clusters", clusters_.empty() ? "300x1000" : clusters_, 2,
+                                      "query x key clusters such as 300x1000");
+  Svg2Shape shape;
+  shape.heads = heads;
+  shape.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(grid().volume(), kMaxRows));
+  shape.q_clusters = clusters[0];
+  shape.kv_clusters = clusters[1];
+  shape.keep = keep_.value_or(shape.keep);
+  return value_of(svg2_like_layout(shape, seed), "--layout svg2");
 }
 
 LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
-                                  std::uint64_t seed) const {
+                                  std::optional<Placement> placement,
+                                  std::optional<std::uint64_t> seed) const {
   const std::string source = "--layout " + system_;
-  if (is_named(system_)) {
-    if (!grid_.empty() || !cube_.empty() || keep_ || top_k_ || head_count) {
+  const bool named = is_named(system_);
+  // Of the benchmarks' layouts, sliding windows alone are not drawn.
+  if (seed && (named ? system_.starts_with("sta-") : !selects_by_scores())) {
+    throw bad_input("--seed: " + system_ + " draws nothing at random");
+  }
+  if (named) {
+    if (!parameters().empty() || head_count || placement) {
       throw bad_input(source + ": has its own grid, cubes, lists and heads; expected it alone");
     }
-    return {value_of(named_layout(system_, seed), source), system_, source, {}};
+    return {value_of(named_layout(system_, seed.value_or(0)), source), system_, source, {}};
   }
-  const std::int32_t heads = head_count.value_or(1);
+  check_parameters();
+  const std::int32_t heads =
+      head_count.value_or(std::max(1, static_cast<std::int32_t>(windows_.size())));
   constexpr std::int32_t kMostHeads = 1024;  // far past any model, and of a layout that fits memory
   if (heads < 1 || heads > kMostHeads) {
     throw bad_input("--heads: expected a number from 1 to " + std::to_string(kMostHeads) +
                     ", got " + std::to_string(heads));
   }
-  if (!find_system(system_).cube && !cube_.empty()) {
-    throw bad_input("--cube: " + system_ + " does not cut the grid into cubes");
-  }
   if (system_ == "svg2") {
-    const auto clusters = parse_extents("--clusters", clusters_.empty() ? "300x1000" : clusters_, 2,
-                                        "query x key clusters such as 300x1000");
-    Svg2Shape shape;
-    shape.heads = heads;
-    shape.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(grid().volume(), kMaxRows));
-    shape.q_clusters = clusters[0];
-    shape.kv_clusters = clusters[1];
-    shape.keep = keep_.value_or(shape.keep);
-    return {value_of(svg2_like_layout(shape, seed), source), name(), source, {}};
+    if (placement) {
+      throw bad_input("--placement: clusters of svg2 lie end to end");
+    }
+    return {svg2(heads, seed.value_or(0)), name(), source, {}};
   }
-  Tiling cut = tiling(false);
+  Tiling cut = value_of(tiling(placement.value_or(Placement::kBlk128)), tiling_flags());
   ClusterGraph graph;
   if (selects_by_scores()) {
     const std::int32_t video_tiles = cut.count() - cut.prefix_tiles - cut.suffix_tiles;
-    const ClusterGraph video = value_of(
-        random_top_k(std::int64_t{heads} * video_tiles, video_tiles, kept(video_tiles), seed));
+    const ClusterGraph video = value_of(random_top_k(std::int64_t{heads} * video_tiles, video_tiles,
+                                                     kept(video_tiles), seed.value_or(0)));
     graph = value_of(with_dense_segments(cut, heads, video), source);
     if (system_ == "ssta") {
-      graph = value_of(unite(graph, static_graph(cut, heads)), source);
+      graph = value_of(unite(graph, static_graph(cut, 1, heads)), source);
     }
   } else {
-    graph = static_graph(cut, heads);
+    graph = static_graph(cut, 1, heads);
   }
   Layout layout = value_of(tile_layout(1, heads, cut, graph), source);
   return {std::move(layout), name(), source, std::move(cut)};
@@ -259,7 +349,32 @@ void LayoutFlags::declare(CLI::App& app) {
                  "needed, kv_block_sizes, q_block_offsets, kv_block_offsets");
   system_.declare(app);
   app.add_option("--heads", heads_, "Heads of a layout made by --layout");
+  app.add_option(
+      "--placement", placement_,
+      "Where its tiles lie: blk128 (blocks at multiples of 128 rows), tile (at multiples "
+      "of their volume), dense (end to end), raster (where their tokens are)");
   app.add_option("--seed", seed_, "Seed of the lists that scores would pick");
+}
+
+std::vector<std::string> LayoutFlags::parameters() const {
+  std::vector<std::string> given = system_.parameters();
+  if (heads_) {
+    given.emplace_back("--heads");
+  }
+  if (!placement_.empty()) {
+    given.emplace_back("--placement");
+  }
+  if (seed_) {
+    given.emplace_back("--seed");
+  }
+  return given;
+}
+
+void LayoutFlags::expect_none(const std::string& source) const {
+  const std::vector<std::string> flags = parameters();
+  if (!flags.empty()) {
+    throw bad_input(flags.front() + ": goes with --layout; with " + source + " it does nothing");
+  }
 }
 
 LayoutCase LayoutFlags::make(const Console& console) const {
@@ -267,12 +382,22 @@ LayoutCase LayoutFlags::make(const Console& console) const {
     throw bad_input(tensors_.empty() ? "expected a layout: a file of tensors, or --layout"
                                      : "expected one of a file of tensors and --layout, got both");
   }
-  if (system_.given()) {
-    const auto progress = Progress::of_call(console, "layout");
-    return system_.synthetic(heads_, seed_);
+  if (!system_.given()) {
+    expect_none(tensors_);
+    const auto progress = Progress::of_call(console, "reading " + tensors_);
+    return {read_layout(SafetensorsFile(tensors_)), tensors_, tensors_, {}};
   }
-  const auto progress = Progress::of_call(console, "reading " + tensors_);
-  return {read_layout(SafetensorsFile(tensors_)), tensors_, tensors_, {}};
+  std::optional<Placement> placement;
+  if (!placement_.empty()) {
+    const auto* found = std::find_if(kPlacements.begin(), kPlacements.end(),
+                                     [&](const auto& entry) { return placement_ == entry.first; });
+    if (found == kPlacements.end()) {
+      throw bad_input("--placement: expected blk128, tile, dense or raster, got " + placement_);
+    }
+    placement = found->second;
+  }
+  const auto progress = Progress::of_call(console, "layout");
+  return system_.synthetic(heads_, placement, seed_);
 }
 
 }  // namespace kpage::cli

@@ -23,42 +23,57 @@ struct LayoutCase {
   std::optional<Tiling> tiling;  // where the layout came from a grid of tiles
 };
 
-// A system's rule and its parameters: flags --layout, --grid, --cube, ...
+// A system's rule and its parameters: flags --layout, --grid, --cube, ... A flag that the rule does
+// not take is an error.
 class SystemFlags {
  public:
   void declare(CLI::App& app);
 
   [[nodiscard]] bool given() const { return !system_.empty(); }
   [[nodiscard]] const std::string& system() const { return system_; }
-  [[nodiscard]] std::int32_t text_before() const { return text_before_; }
-  [[nodiscard]] std::int32_t text_after() const { return text_after_; }
+  // Flags that are given, --layout aside.
+  [[nodiscard]] std::vector<std::string> parameters() const;
+  [[nodiscard]] std::int32_t text_before() const { return text_before_.value_or(0); }
+  [[nodiscard]] std::int32_t text_after() const { return text_after_.value_or(0); }
   [[nodiscard]] std::string name() const;  // "vsa 4x4x4 on 21x45x80"
 
-  // The grid as tiles. `dense`: rows end to end, or where they are if every block is contiguous
-  // there; else blocks at multiples of 128 rows.
-  [[nodiscard]] Tiling tiling(bool dense) const;
+  // The grid as tiles where they lie already if every tile is contiguous there, else end to end.
+  [[nodiscard]] Tiling compact_tiling() const;
   // How many of `tiles` cubes a list keeps.
   [[nodiscard]] std::int32_t kept(std::int32_t tiles) const;
   // The rule picks blocks by scores of q and k; synthetic() draws its lists at random instead.
   [[nodiscard]] bool selects_by_scores() const;
   // The graph of a rule that looks at the geometry alone.
-  [[nodiscard]] ClusterGraph static_graph(const Tiling& tiling, std::int32_t heads) const;
-  // A whole layout of the rule, without tensors; one head where the rule leaves it open.
-  [[nodiscard]] LayoutCase synthetic(std::optional<std::int32_t> heads, std::uint64_t seed) const;
+  [[nodiscard]] ClusterGraph static_graph(const Tiling& tiling, std::int32_t batch,
+                                          std::int32_t heads) const;
+  // A whole layout of the rule, without tensors. Heads where the rule leaves them open: as many as
+  // windows, or one. Placement: at multiples of 128 rows. Seed: 0.
+  [[nodiscard]] LayoutCase synthetic(std::optional<std::int32_t> heads,
+                                     std::optional<Placement> placement,
+                                     std::optional<std::uint64_t> seed) const;
 
  private:
   [[nodiscard]] Dims cube() const;
   [[nodiscard]] Dims grid() const;
+  [[nodiscard]] std::int32_t chunk() const;
+  // An error where tiles cannot lie there; other wrong flags are Failures.
+  [[nodiscard]] Result<Tiling> tiling(Placement placement) const;
+  [[nodiscard]] std::string tiling_flags() const;
+  [[nodiscard]] Layout svg2(std::int32_t heads, std::uint64_t seed) const;
+  void check_parameters() const;
 
   std::string system_;
   std::string grid_;
   std::string cube_;
   std::vector<std::string> windows_;
   std::string clusters_;
+  std::string model_;
   std::optional<double> keep_;
+  std::optional<double> decay_;
   std::optional<std::int32_t> top_k_;
-  std::int32_t text_before_ = 0;
-  std::int32_t text_after_ = 0;
+  std::optional<std::int32_t> chunk_;
+  std::optional<std::int32_t> text_before_;
+  std::optional<std::int32_t> text_after_;
 };
 
 class LayoutFlags {
@@ -67,12 +82,18 @@ class LayoutFlags {
   [[nodiscard]] bool given() const { return !tensors_.empty() || system_.given(); }
   // Builds or reads the layout; exactly one of the two sources has to be given.
   [[nodiscard]] LayoutCase make(const Console& console) const;
+  // Fails where any of these flags is given beside `source`, which does without them.
+  void expect_none(const std::string& source) const;
 
  private:
+  // Flags that say how to make a layout by --layout.
+  [[nodiscard]] std::vector<std::string> parameters() const;
+
   std::string tensors_;
   SystemFlags system_;
   std::optional<std::int32_t> heads_;
-  std::uint64_t seed_ = 0;
+  std::string placement_;
+  std::optional<std::uint64_t> seed_;
 };
 
 // "21x45x80" as three whole numbers from 1; anything else is an error that names the flag.

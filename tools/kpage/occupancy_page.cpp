@@ -38,10 +38,22 @@ void add_histogram(Page& page, const Occupancy& side) {
   }
 }
 
+// Blocks by valid rows, those that there are: {"64": 1100, "16": 340}.
+Json histogram_json(const Occupancy& side) {
+  Json counts = Json::object();
+  for (std::int32_t rows = kBlockRows; rows >= 0; --rows) {
+    if (const std::int64_t count = side.histogram[static_cast<std::size_t>(rows)]; count > 0) {
+      counts[std::to_string(rows)] = count;
+    }
+  }
+  return counts;
+}
+
 void add(Page& page, const Occupancy& q, const Occupancy* kv) {
   page.json["blocks"] = q.blocks;
   page.json["padding"] = q.padding();
   page.json["partial"] = q.partial_fraction();
+  page.json["histogram"] = histogram_json(q);
   const auto section = [&page](const char* title, const Occupancy& side) {
     page.section(title);
     page.row("blocks", grouped(side.blocks),
@@ -56,6 +68,7 @@ void add(Page& page, const Occupancy& q, const Occupancy* kv) {
     page.json["kv_block_count"] = kv->blocks;
     page.json["kv_padding"] = kv->padding();
     page.json["kv_partial"] = kv->partial_fraction();
+    page.json["kv_histogram"] = histogram_json(*kv);
     section("Key/value blocks", *kv);
   }
 }
@@ -92,15 +105,18 @@ void add_occupancy(Page& page, const Plan& plan) {
 void add_occupancy_map(Page& page, const Tiling& tiling) {
   const Dims cubes = tiling.cubes;
   constexpr std::int32_t kMostColumns = 120;
-  if (cubes.volume() == 0 || cubes.w > kMostColumns) {
+  constexpr std::int64_t kMostCubes = 100000;
+  const bool is_chunked = cubes.t * cubes.h <= 1;  // a sequence in a row: no grid to look at
+  if (cubes.volume() == 0 || is_chunked || cubes.volume() > kMostCubes) {
     return;
   }
-  const std::int64_t volume = tiling.tile.volume();
-  const auto shade = [&](std::int32_t size) {
-    static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
-    const std::int64_t quarter = size == 0 ? 0 : std::max<std::int64_t>(1, 4 * size / volume);
-    return kShades[quarter];
-  };
+  const auto first_cube = tiling.tiles.sizes.begin() + tiling.prefix_tiles;
+  page.json["cubes"] = {cubes.t, cubes.h, cubes.w};
+  page.json["cube_rows"] = std::vector<std::int32_t>(first_cube, first_cube + cubes.volume());
+  if (cubes.w > kMostColumns) {
+    return;
+  }
+  const auto volume = static_cast<double>(tiling.tile.volume());
   page.section("Cubes of the grid: " + dims_text(cubes) +
                ", █ full, ▓ ▒ ░ three, two, one quarter or less");
   auto tile = static_cast<std::size_t>(tiling.prefix_tiles);
@@ -121,7 +137,7 @@ void add_occupancy_map(Page& page, const Tiling& tiling) {
     for (std::int32_t h = 0; h < cubes.h; ++h) {
       std::string row;
       for (std::int32_t w = 0; w < cubes.w; ++w) {
-        row += shade(tiling.tiles.sizes[tile++]);
+        row += shade_text(tiling.tiles.sizes[tile++] / volume);
       }
       layer.push_back(row);
     }

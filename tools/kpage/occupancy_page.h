@@ -13,7 +13,8 @@ namespace kpage::cli {
 void add_occupancy(Page& page, const Layout& layout);
 void add_occupancy(Page& page, const Plan& plan);
 
-// Cubes of the grid, a layer of time at a time, shaded by how full they are.
+// Cubes of the grid, a layer of time at a time, shaded by how full they are; in JSON their valid
+// rows in raster order of cubes.
 void add_occupancy_map(Page& page, const Tiling& tiling);
 
 }  // namespace kpage::cli

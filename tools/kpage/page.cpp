@@ -85,6 +85,12 @@ std::string bar(double fraction, int cells) {
   return text + kEighths[eighths % 8];
 }
 
+std::string shade_text(double fraction) {
+  static constexpr std::array<const char*, 5> kShades = {"·", "░", "▒", "▓", "█"};
+  const double quarters = std::isfinite(fraction) ? std::clamp(4 * fraction, 0.0, 4.0) : 0.0;
+  return kShades[quarters > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(quarters)) : 0];
+}
+
 void Page::section(const std::string& text) {
   lines_.push_back({Line::Kind::kSection, text, "", ""});
 }

@@ -28,6 +28,9 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] std::string fixed(double value, int decimals);
 // A bar of eighths of a character cell, `fraction` of `cells` long.
 [[nodiscard]] std::string bar(double fraction, int cells);
+// One cell of a map: █ for all, ▓ ▒ ░ for three quarters and more, two, anything less, · for
+// nothing.
+[[nodiscard]] std::string shade_text(double fraction);
 
 class Page {
  public:

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
+#include "base/hd.h"
 #include "failure.h"
-#include "layout_flags.h"
+#include "layout_lists.h"
 #include "page.h"
 #include "svg.h"
 
@@ -24,10 +26,19 @@ std::string shade(double fraction) {
   return "s" + std::to_string(std::clamp(1 + static_cast<int>(fraction * 5), 1, 5));
 }
 
+// Tiles over 128 rows are several blocks that follow each other.
+std::vector<std::int32_t> tiles_of_blocks(const Tiling& tiling) {
+  std::vector<std::int32_t> tiles;
+  for (std::int32_t tile = 0; tile < tiling.count(); ++tile) {
+    const std::int32_t blocks = ceil_div(tiling.tiles.sizes[at(tile)], kBlockRows);
+    tiles.insert(tiles.end(), at(blocks), tile);
+  }
+  return tiles;
+}
+
 }  // namespace
 
-std::string draw_histogram(const Layout& layout) {
-  const Occupancy side = value_of(q_occupancy(layout));
+std::string draw_histogram(const Occupancy& side) {
   const std::int64_t most = std::max<std::int64_t>(
       1, *std::max_element(side.histogram.begin() + 1, side.histogram.end()));
   constexpr double kLeft = 56;
@@ -87,38 +98,64 @@ std::string draw_occupancy_map(const Tiling& tiling) {
   return svg.str();
 }
 
+std::string draw_densities(const std::vector<double>& densities) {
+  if (densities.empty()) {
+    return "";
+  }
+  constexpr double kLeft = 56;
+  constexpr double kTop = 18;
+  constexpr double kHeight = 130;
+  constexpr double kWidest = 48;
+  constexpr std::size_t kMostValues = 16;  // of which each bar has its own
+  const double most = *std::max_element(densities.begin(), densities.end());
+  const double scale = most > 0 ? kHeight / most : 0;
+  const double step =
+      std::min(kWidest, (kWidth - kLeft - 24) / static_cast<double>(densities.size()));
+  Svg svg(kWidth, kTop + kHeight + 40, "Density of each head");
+  svg.line(kLeft, kTop, kWidth - 24, kTop, "grid");
+  svg.line(kLeft, kTop + kHeight / 2, kWidth - 24, kTop + kHeight / 2, "grid");
+  svg.text(kLeft - 8, kTop + 4, percent(most), "tick", "end");
+  svg.text(kLeft - 8, kTop + kHeight + 4, "0", "tick", "end");
+  const std::size_t labelled = (densities.size() + kMostValues - 1) / kMostValues;
+  for (std::size_t i = 0; i < densities.size(); ++i) {
+    const double x = kLeft + static_cast<double>(i) * step;
+    const double height = densities[i] * scale;
+    svg.rect(x + 0.1 * step, kTop + kHeight - height, 0.8 * step, height, "useful",
+             "head " + std::to_string(i) + ": " + percent(densities[i]), step > 8 ? 2 : 0);
+    if (labelled == 1) {
+      svg.text(x + step / 2, kTop + kHeight - height - 4, percent(densities[i]), "tick", "middle");
+    }
+    if (i % labelled == 0) {
+      svg.text(x + step / 2, kTop + kHeight + 16, std::to_string(i), "tick", "middle");
+    }
+  }
+  svg.line(kLeft, kTop + kHeight, kWidth - 24, kTop + kHeight, "axis");
+  svg.text(kLeft, kTop + kHeight + 34, "head", "label");
+  return svg.str();
+}
+
 std::string draw_selection(const Layout& layout) {
   constexpr std::int32_t kMostHeads = 12;
   constexpr std::int32_t kMostCells = 72;
+  if (layout.q_blocks == 0 || layout.kv_blocks == 0) {
+    return "";
+  }
   const std::int32_t heads = std::min(layout.heads, kMostHeads);
   const std::int32_t across = std::min(heads, 4);
   const double panel = std::min((kWidth - 16.0 * (across - 1)) / across, 420.0);
   const std::int32_t down = (heads + across - 1) / across;
   Svg svg(kWidth, down * (panel + 30), "Which key blocks each query block attends to, by head");
-  const std::int32_t rows = std::min(layout.q_blocks, kMostCells);
-  const std::int32_t columns = std::min(layout.kv_blocks, kMostCells);
   for (std::int32_t head = 0; head < heads; ++head) {
-    std::vector<double> hits(at(rows * columns));
-    for (std::int32_t q = 0; q < layout.q_blocks; ++q) {
-      const std::int64_t list = std::int64_t{head} * layout.q_blocks + q;
-      for (std::int32_t i = 0; i < layout.q2k_block_nums[at(list)]; ++i) {
-        const std::int32_t k = layout.q2k_block_index[at(list * layout.max_list + i)];
-        const std::int64_t row = std::int64_t{q} * rows / layout.q_blocks;
-        const std::int64_t column = std::int64_t{k} * columns / layout.kv_blocks;
-        hits[at(row * columns + column)] += 1;
-      }
-    }
-    const double per_cell = static_cast<double>(layout.q_blocks) / rows *
-                            static_cast<double>(layout.kv_blocks) / columns;
+    const SelectionMap map = selection_map(layout, head, kMostCells, kMostCells);
     const double x = (head % across) * (panel + 16);
     const double y = (head / across) * (panel + 30);
     svg.text(x, y + 12, "head " + std::to_string(head), "label");
     svg.cell(x, y + 20, panel, panel, "s0");
-    const double width = panel / columns;
-    const double height = panel / rows;
-    for (std::int32_t row = 0; row < rows; ++row) {
-      for (std::int32_t column = 0; column < columns; ++column) {
-        const double share = hits[at(row * columns + column)] / per_cell;
+    const double width = panel / map.columns;
+    const double height = panel / map.rows;
+    for (std::int32_t row = 0; row < map.rows; ++row) {
+      for (std::int32_t column = 0; column < map.columns; ++column) {
+        const double share = map.at(row, column);
         if (share > 0) {
           svg.cell(x + column * width, y + 20 + row * height, width, height, shade(share));
         }
@@ -128,15 +165,21 @@ std::string draw_selection(const Layout& layout) {
   return svg.str();
 }
 
-std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout, std::int32_t block) {
+std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout) {
   const Dims cubes = tiling.cubes;
-  const bool block_is_tile = layout.q_blocks == tiling.count();
-  if (!block_is_tile || cubes.volume() > 20000 || cubes.h * cubes.t <= 1) {
+  const std::vector<std::int32_t> tile_of_block = tiles_of_blocks(tiling);
+  if (std::cmp_not_equal(tile_of_block.size(), layout.q_blocks) || cubes.volume() > 20000 ||
+      cubes.h * cubes.t <= 1) {
     return "";
   }
+  const std::int32_t middle =
+      tiling.prefix_tiles + (cubes.t / 2 * cubes.h + cubes.h / 2) * cubes.w + cubes.w / 2;
+  const auto first = std::find(tile_of_block.begin(), tile_of_block.end(), middle);
+  const std::int64_t block = first - tile_of_block.begin();
   std::vector<bool> chosen(at(tiling.count()));
   for (std::int32_t i = 0; i < layout.q2k_block_nums[at(block)]; ++i) {
-    chosen[at(layout.q2k_block_index[at(std::int64_t{block} * layout.max_list + i)])] = true;
+    const std::int32_t id = layout.q2k_block_index[at(block * layout.max_list + i)];
+    chosen[at(tile_of_block[at(id)])] = true;
   }
   const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
   const double panel = (kWidth - 16.0 * (across - 1)) / across;
@@ -153,7 +196,7 @@ std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout, std::
       for (std::int32_t w = 0; w < cubes.w; ++w, ++tile) {
         svg.cell(x + w * cell, y + 20 + h * cell, cell - 1, cell - 1,
                  chosen[at(tile)] ? "s4" : "s0");
-        if (tile == block) {
+        if (tile == middle) {
           svg.rect(x + w * cell - 0.5, y + 19.5 + h * cell, cell, cell, "here", "the query cube");
         }
       }

@@ -37,6 +37,9 @@ void plan(const Options& options, const Console& console) {
                         ? "expected a layout: a file of tensors, --layout, or --load of a plan"
                         : "expected one of a layout and --load, got both");
   }
+  if (!options.load.empty()) {
+    options.layout.expect_none("--load");
+  }
   OutputFiles outputs;
   const OutputFile* save = outputs.add("--save", options.save);
   const std::optional<Plan> other =

@@ -123,7 +123,7 @@ Layout pick_blocks(const Options& options, const Capture& capture, const Tiling&
                                                          options.system.kept(cubes))),
                      source);
   } else {
-    graph = options.system.static_graph(tiling, batch * heads);
+    graph = options.system.static_graph(tiling, batch, heads);
   }
   return value_of(tile_layout(batch, heads, tiling, graph), source);
 }
@@ -199,7 +199,7 @@ void run_job(const Options& options, const Console& console) {
   how.device = parse_device(options.device);
   how.threads = options.threads;
   how.deterministic = options.deterministic;
-  const Tiling tiling = options.system.tiling(true);
+  const Tiling tiling = options.system.compact_tiling();
   const Capture capture(options.capture);
   check_tokens(options, capture, tiling);
   OutputFiles files({options.capture});

@@ -1,10 +1,13 @@
 #include "tensor.h"
 
+#include <array>
 #include <cmath>
-#include <cstring>
+
+#include "kpage/tokens.h"
 
 #include "base/elements.h"
 #include "base/parallel.h"
+#include "failure.h"
 
 namespace kpage::cli {
 namespace {
@@ -24,6 +27,18 @@ double normal_like(std::uint64_t bits) {
     sum += (bits >> (16 * i)) & 0xffffu;
   }
   return (static_cast<double>(sum) / 65536.0 - 2.0) * std::sqrt(3.0);
+}
+
+// The index is the same for all heads.
+void gather(const TensorRef& from, std::span<const std::int32_t> source_of_row,
+            const TensorRef& to) {
+  GatherArgs args;
+  args.x = from;
+  args.index.data = const_cast<std::int32_t*>(source_of_row.data());  // inputs are never written
+  args.index.shape = {to.shape[0], to.shape[1], to.shape[2]};
+  args.index.stride = {0, 0, 1};
+  args.out = to;
+  check(kpage::gather_rows(args));
 }
 
 }  // namespace
@@ -59,35 +74,19 @@ RowsRef RowValues::ref() {
 Tensor gather_rows(const TensorRef& from, std::span<const std::int32_t> source_of_row) {
   const auto rows = static_cast<std::int64_t>(source_of_row.size());
   Tensor to(from.dtype, from.shape[0], from.shape[1], rows, from.shape[3]);
-  const std::int64_t element = size_of(from.dtype);
-  const auto row_bytes = static_cast<std::size_t>(from.shape[3] * element);
-  parallel_for(from.shape[0] * from.shape[1], 0, [&](std::int64_t slice, std::int32_t) {
-    const auto* source = static_cast<const std::byte*>(from.data) +
-                         row_start(from, slice / from.shape[1], slice % from.shape[1], 0) * element;
-    std::byte* target = to.data.data() + static_cast<std::size_t>(slice * rows) * row_bytes;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int32_t taken = source_of_row[static_cast<std::size_t>(row)];
-      if (taken >= 0) {
-        std::memcpy(target + static_cast<std::size_t>(row) * row_bytes,
-                    source + taken * from.stride[2] * element, row_bytes);
-      }
-    }
-  });
+  gather(from, source_of_row, to.ref());
   return to;
 }
 
 RowValues gather_rows(const RowValues& from, std::span<const std::int32_t> source_of_row) {
   const auto rows = static_cast<std::int64_t>(source_of_row.size());
   RowValues to(from.shape[0], from.shape[1], rows);
-  for (std::int64_t slice = 0; slice < from.shape[0] * from.shape[1]; ++slice) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int32_t taken = source_of_row[static_cast<std::size_t>(row)];
-      if (taken >= 0) {
-        to.data[static_cast<std::size_t>(slice * rows + row)] =
-            from.data[static_cast<std::size_t>(slice * from.shape[2] + taken)];
-      }
-    }
-  }
+  // A number a row is a row of one column.
+  const auto as_columns = [](const RowValues& values) {
+    const std::array shape = {values.shape[0], values.shape[1], values.shape[2], std::int64_t{1}};
+    return contiguous(values.data.data(), DType::kFloat32, shape);
+  };
+  gather(as_columns(from), source_of_row, as_columns(to));
   return to;
 }
 

@@ -6,49 +6,13 @@ import math
 import torch
 
 from kpage.layouts import _checks
-
-
-def lists_of_map(block_map, max_list=None):
-    """The lists that a map holds.
-
-    Args:
-        block_map: bool [..., NK], true for a member.
-        max_list: room in a list. None: NK. A row with more members keeps its first `max_list`, and
-            its count, so that `kpage.plan` reports it.
-
-    Returns:
-        index: int32 [..., max_list], ids in ascending order, 0 past the members.
-        nums: int32 [...].
-    """
-    columns = block_map.shape[-1]
-    width = columns if max_list is None else max_list
-    block_map = block_map.bool()
-    position = block_map.cumsum(-1, dtype=torch.int32)
-    # What is no member, or has no room, goes to a column that is cut off.
-    target = torch.where(block_map & (position <= width), position - 1, width)
-    ids = torch.arange(columns, dtype=torch.int32, device=block_map.device)
-    index = ids.new_zeros((*block_map.shape[:-1], width + 1))
-    index = index.scatter(-1, target.long(), ids.expand(block_map.shape))
-    return index[..., :width].contiguous(), block_map.sum(-1, dtype=torch.int32)
+from kpage.layouts._ops import lists_of_map, top_k
 
 
 def top_k_map(scores, k):
-    """bool like scores [..., N]: the `k` highest of each row. NaN counts as -inf."""
-    scores = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
-    least = scores.topk(k, sorted=False).values.amin(-1, keepdim=True)
-    above = scores > least
-    level = scores == least
-    room = k - above.sum(-1, keepdim=True, dtype=torch.int32)
-    return above | (level & (level.cumsum(-1, dtype=torch.int32) <= room))
-
-
-def top_k(scores, k):
-    """int32 [..., min(k, N)]: the ids of the `k` highest scores of each row, in ascending order."""
-    columns = scores.shape[-1]
-    if k >= columns:
-        ids = torch.arange(columns, dtype=torch.int32, device=scores.device)
-        return ids.expand(scores.shape).contiguous()
-    return lists_of_map(top_k_map(scores, k), k)[0]
+    """bool like scores [..., N]: the `k` highest of each row, by the rule of `top_k`."""
+    index = top_k(scores, k).long()
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, index, True)
 
 
 def leading_map(weights, keep):

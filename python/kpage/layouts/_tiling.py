@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from kpage._library import ops
-from kpage.layouts import _checks, _lists
+from kpage.layouts import _checks, _lists, _ops
 
 _TENSORS = (
     "tile_sizes",
@@ -65,8 +65,6 @@ class Tiling:
             numbers.repeat_interleave(block_sizes)
         )
         self.most_blocks = int(self.blocks_of_tile.max()) if self.tiles else 0
-        self._pitch = _pitch(block_offsets, self.rows)
-        self._size_classes = _size_classes(block_sizes, block_offsets)
 
     @property
     def device(self):
@@ -84,9 +82,6 @@ class Tiling:
         other = copy.copy(self)
         for name in _TENSORS:
             setattr(other, name, getattr(self, name).to(device))
-        other._size_classes = [
-            (size, blocks.to(device), rows.to(device)) for size, blocks, rows in self._size_classes
-        ]
         return other
 
     def means(self, x):
@@ -102,7 +97,7 @@ class Tiling:
 
     def sums(self, x):
         """The sum over the valid rows of each tile, float32 [B, H, tiles, D]; else as `means`."""
-        sums = self._block_sums(x)
+        sums = _ops.block_sums(x, self)
         if self.most_blocks <= 1:
             return sums
         total = sums.index_select(2, self.first_block)
@@ -111,21 +106,6 @@ class Tiling:
             block = torch.where(has, self.first_block + i, 0)
             total = total + torch.where(has[:, None], sums.index_select(2, block), 0.0)
         return total
-
-    def _block_sums(self, x):
-        classes = self._size_classes
-        if self._pitch is None:
-            parts = [_gathered_sums(x, rows) for _, _, rows in classes]
-            order = torch.cat([blocks for _, blocks, _ in classes])
-            return torch.cat(parts, 2).index_select(2, order.argsort())
-        # Blocks a fixed number of rows apart: those of the largest size are summed as they lie, and
-        # the sums of the others, which took in padding, are replaced.
-        largest = classes[-1][0]
-        view = x[:, :, : self.blocks * self._pitch].unflatten(2, (self.blocks, self._pitch))
-        sums = view[:, :, :, :largest].sum(3, dtype=torch.float32)
-        for _, blocks, rows in classes[:-1]:
-            sums = sums.index_copy(2, blocks, _gathered_sums(x, rows))
-        return sums
 
     def layout(self, index, nums, kv_tiling=None):
         """The arguments of `kpage.plan` for lists of tiles: every block of a tile gets all blocks of
@@ -204,30 +184,6 @@ def _rows_of_blocks(offsets, sizes):
     """int64 [valid rows]: the rows of all blocks, block after block."""
     within = torch.arange(int(sizes.sum())) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     return within + offsets.repeat_interleave(sizes)
-
-
-def _pitch(offsets, rows):
-    """Rows from each block to the next, where it is the same for all and the last has as many."""
-    blocks = offsets.shape[0]
-    if blocks == 0 or rows % blocks != 0:
-        return None
-    pitch = rows // blocks
-    return pitch if torch.equal(offsets, pitch * torch.arange(blocks, dtype=torch.int32)) else None
-
-
-def _size_classes(sizes, offsets):
-    """(size, blocks [n], their rows [n, size]) for each size, ascending."""
-    classes = []
-    for size in sizes.unique().tolist():
-        blocks = (sizes == size).nonzero()[:, 0]
-        classes.append((size, blocks, offsets[blocks].long()[:, None] + torch.arange(size)))
-    return classes
-
-
-def _gathered_sums(x, rows):
-    """float32 [B, H, n, D]: x [B, H, S, D] summed over rows [n, size]."""
-    gathered = x.index_select(2, rows.flatten()).unflatten(2, rows.shape)
-    return gathered.sum(3, dtype=torch.float32)
 
 
 def _blocks_of_tiles(tiling, index, nums):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from kpage.layouts import _checks, _lists
+from kpage.layouts import _checks, _lists, _ops
 from kpage.tokens import TokenOrder, token_order
 
 _CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
@@ -44,7 +44,7 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
 
     An iteration labels each row with its nearest centroid (ties: the lower) and moves each centroid
     to the mean of its rows; an empty cluster keeps its centroid. Centroids are in the dtype of x, and
-    sums in float32: on CUDA in any order. Once no centroid of any head moves by `tolerance`, they
+    sums in float32, in a fixed order. Once no centroid of any head moves by `tolerance`, they
     stay; the iterations run all the same, since nothing waits for the device.
 
     Args:
@@ -95,19 +95,16 @@ def nearest(x, centroids):
     Args:
         x: [B, H, S, D]. centroids: [B, H, C, D] in its dtype. Products are summed in float32.
     """
-    count = centroids.shape[2]
-    flat, centres = x.flatten(0, 1), centroids.flatten(0, 1)
-    half = centres.float().square().sum(-1)[:, None] / 2
-    wide = x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
-    labels = []
-    step = max(_CHUNK // (count * max(flat.shape[0], 1)), 1)
-    for part in flat.split(step, 1):
-        # Of |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2) only the last part depends on c.
-        if wide:
-            scores = torch.bmm(part, centres.mT, out_dtype=torch.float32)
-        else:
-            scores = part.float() @ centres.float().mT
-        labels.append(scores.sub_(half).argmax(-1))
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    if x.is_cuda and half and x.shape[-1] in (64, 128):
+        return _ops.nearest_centroids(x, centroids)
+    flat, centres = x.flatten(0, 1), centroids.flatten(0, 1).float()
+    # Of |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2) only the bracket depends on c.
+    squares = centres.square().sum(-1)[:, None] / 2
+    step = max(_CHUNK // max(centres.shape[0] * centres.shape[1], 1), 1)
+    labels = [
+        (part.float() @ centres.mT).sub_(squares).argmax(-1) for part in flat.split(step, 1)
+    ]
     return torch.cat(labels, 1).to(torch.int32).unflatten(0, x.shape[:2])
 
 
@@ -115,10 +112,7 @@ def _moved(x, labels, centroids):
     """Means of the rows of each cluster, [B, H, C, D]; and sizes, int32 [B, H, C]."""
     count = centroids.shape[2]
     sizes = _sizes(labels, count)
-    group = torch.arange(labels.shape[0] * labels.shape[1], device=x.device)
-    slot = labels.flatten(0, 1).long() + group[:, None] * count
-    sums = torch.zeros(len(group) * count, x.shape[-1], device=x.device)
-    sums = sums.index_add(0, slot.flatten(), x.float().flatten(0, 2)).view(centroids.shape)
+    sums = _ops.cluster_sums(x, sizes, _order(labels, count))
     means = sums / sizes.clamp(min=1)[..., None]
     kept = (sizes == 0)[..., None]
     return torch.where(kept, centroids, means.to(centroids.dtype)), sizes
@@ -198,7 +192,7 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
     q_blocks = _Blocks(_append(q.sizes, text), q.labels.shape[2] + sum(text))
     kv_blocks = _Blocks(_append(k_sizes, text), q.labels.shape[2] + sum(text))
     index, nums = _block_lists(chosen, q_blocks, kv_blocks, max_list)
-    orders = (token_order(_order(labels, sum(text))) for labels in (q.labels, k.labels))
+    orders = (token_order(_order(x.labels, x.sizes.shape[2], sum(text))) for x in (q, k))
     arguments = {
         "q2k_block_index": index,
         "q2k_block_nums": nums,
@@ -263,8 +257,13 @@ def _append(sizes, text):
     return torch.cat([sizes, tail], -1)
 
 
-def _order(labels, text_tokens):
+def _order(labels, clusters, text_tokens=0):
     """int32 [B, H, tokens]: tokens by cluster, in their own order within one; text last."""
-    order = labels.argsort(dim=-1, stable=True).to(torch.int32)
-    text = torch.arange(text_tokens, dtype=torch.int32, device=labels.device) + labels.shape[2]
-    return torch.cat([order, text.expand(*labels.shape[:2], -1)], -1)
+    tokens = labels.shape[2]
+    # One sort for all heads: theirs are told apart by the key, and the result by its place.
+    heads = torch.arange(labels.shape[0] * labels.shape[1], device=labels.device)[:, None]
+    key = (labels.flatten(0, 1) + clusters * heads).to(torch.int32)
+    order = key.flatten().sort(stable=True).indices.view(key.shape) - tokens * heads
+    text = torch.arange(text_tokens, device=labels.device) + tokens
+    order = torch.cat([order, text.expand(order.shape[0], -1)], -1)
+    return order.to(torch.int32).unflatten(0, labels.shape[:2])

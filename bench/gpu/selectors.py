@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Times of selectors beside the attention that they serve, on 720p of Wan (21x45x80), and what a real
+selector's lists have in common with their neighbours'.
+
+q, k, v come from a video clip, as scripts/make_capture.py makes them, but on the device. Functions of
+a case take turns (kpage.bench.timing).
+
+usage: selectors.py --video CLIP [--out bench/results/NAME.json] [--heads 40] [--rounds 5]
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import pathlib
+import sys
+
+import kpage
+import torch
+from kpage.bench.timing import DeviceTimer, Times
+
+GRID = (21, 45, 80)
+HEAD_DIM = 128
+SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
+layouts = kpage.layouts
+
+
+def video_qkv(path, heads):
+    """q, k, v [1, heads, tokens, 128] in bf16, of the clip's first frames."""
+    import cv2
+
+    spec = importlib.util.spec_from_file_location("make_capture", SCRIPTS / "make_capture.py")
+    capture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(capture)
+    clip, frames = cv2.VideoCapture(path), []
+    while len(frames) < GRID[0] * capture.PATCH_FRAMES:
+        more, frame = clip.read()
+        if not more:
+            sys.exit(f"selectors.py: {path} has only {len(frames)} frames")
+        frames.append(torch.from_numpy(frame[:, :, ::-1].copy()))
+    patches, grid = capture.patches_of(torch.stack(frames).numpy())
+    if grid != GRID:
+        sys.exit(f"selectors.py: {path} makes a grid of {grid}, not {GRID}")
+    generator = torch.Generator().manual_seed(0)
+    width, rows = heads * HEAD_DIM, torch.arange(math.prod(GRID), device="cuda")
+    embedding = capture.random_matrix(patches.shape[1], capture.EMBEDDING, generator).cuda()
+    shared, own_q, own_k, values = (
+        capture.random_matrix(capture.EMBEDDING, width, generator).cuda() for _ in range(4)
+    )
+    angles = capture.rotary_angles(grid).cuda()
+    cos, sin = angles.cos().float()[:, None], angles.sin().float()[:, None]
+    out = [
+        torch.empty(1, heads, len(rows), HEAD_DIM, dtype=torch.bfloat16, device="cuda")
+        for _ in range(3)
+    ]
+    norm = torch.nn.functional.rms_norm
+    patches = patches.cuda()
+    mean = patches.sum(0, dtype=torch.float32) / len(patches)
+    for part in rows.split(4096):
+        hidden = norm((patches[part].float() - mean) @ embedding, (capture.EMBEDDING,), eps=1.0)
+        matrices = (shared + 0.5 * own_q, shared + 0.5 * own_k, values)
+        for tensor, matrix, turns in zip(out, matrices, (True, True, False), strict=True):
+            made = (hidden @ matrix).unflatten(1, (heads, HEAD_DIM))
+            if turns:
+                made = capture.rotate(norm(made, (HEAD_DIM,)), cos[part], sin[part])
+            tensor[0, :, part] = made.transpose(0, 1).bfloat16()
+    return out
+
+
+def timed(functions, rounds, calls):
+    timer = DeviceTimer()
+    for function in functions.values():
+        function()
+    times = timer.bursts(list(functions.values()), [calls] * len(functions), rounds)
+    return {name: Times(t, t) for name, t in zip(functions, times, strict=True)}
+
+
+def neighbours_in_common(arguments):
+    """The share of a list that the next block's list has too, over all heads."""
+    index, nums = arguments["q2k_block_index"], arguments["q2k_block_nums"]
+    sizes = arguments["kv_block_sizes"]
+    columns = (arguments["q_block_sizes"] if sizes is None else sizes).shape[-1]
+    both = total = 0
+    for head in range(index.shape[1]):
+        listed = torch.arange(index.shape[-1], device=index.device) < nums[0, head, :, None]
+        target = torch.where(listed, index[0, head].long(), columns)
+        seen = torch.zeros(index.shape[2], columns + 1, dtype=torch.bool, device=index.device)
+        seen = seen.scatter(-1, target, True)[:, :columns]
+        both += int((seen[1:] & seen[:-1]).sum())
+        total += int(seen[:-1].sum())
+    return both / total
+
+
+def random_lists(arguments, seed=0):
+    """Lists of the same lengths, drawn evenly."""
+    index, nums = arguments["q2k_block_index"], arguments["q2k_block_nums"]
+    columns = arguments["q_block_sizes"].shape[-1]
+    generator = torch.Generator("cuda").manual_seed(seed)
+    scores = torch.rand((*nums.shape, columns), device="cuda", generator=generator)
+    return {**arguments, "q2k_block_index": scores.topk(index.shape[-1], -1).indices.int()}
+
+
+def report(case, times, attention, rows, **more):
+    for name, time in times.items():
+        share = time.sustained / attention
+        print(f"{case:10} {name:26} {time.sustained:9.3f} ms {100 * share:6.1f} %", flush=True)
+        rows.append({"layout": case, "pass": name, **time.fields(), "of_attention": share, **more})
+
+
+def attend(q, k, v, arguments, rounds):
+    plan = kpage.plan(**arguments)
+    time = timed({"attention": lambda: kpage.attention(q, k, v, plan)}, rounds, 1)["attention"]
+    stats = plan.stats()
+    return time, {"useful_pairs": stats["useful_pairs"], "efficiency": stats["efficiency"]}
+
+
+def vsa(tokens, rounds, rows):
+    case = "vsa-444-720p"
+    tiling = layouts.tiling(GRID, (4, 4, 4), placement="dense", device="cuda")
+    q, k, v = (kpage.tile(x, tiling) for x in tokens)
+    chosen = layouts.vsa.select(q, k, tiling, sparsity=0.9)
+    scores = layouts.vsa.scores(q, k, tiling)
+    keep = chosen["q2k_block_index"].shape[-1]
+    for kind, arguments in (("video", chosen), ("random", random_lists(chosen))):
+        time, counts = attend(q, k, v, arguments, rounds)
+        common = neighbours_in_common(arguments)
+        if kind == "video":
+            attention = time.sustained
+        report(case, {f"attention, {kind} lists": time}, attention, rows, in_common=common, **counts)
+        print(f"{case:10} neighbours in common, {kind}: {common:.3f}", flush=True)
+    steps = {
+        "tile q, k, v": lambda: [kpage.tile(x, tiling) for x in tokens],
+        "means of q and k": lambda: [tiling.means(x) for x in (q, k)],
+        "scores": lambda: layouts.vsa.scores(q, k, tiling),
+        "top-k": lambda: layouts._ops.top_k(scores, keep),
+        "torch.topk alone": lambda: scores.topk(keep, sorted=False),
+        "select": lambda: layouts.vsa.select(q, k, tiling, sparsity=0.9),
+        "plan": lambda: kpage.plan(**chosen),
+        "select and plan": lambda: kpage.plan(**layouts.vsa.select(q, k, tiling, sparsity=0.9)),
+    }
+    report(case, timed(steps, rounds, 3), attention, rows)
+
+
+def svg2(tokens, rounds, rows, clusters):
+    case = f"svg2-720p-{clusters[0]}-{clusters[1]}"
+    q, k, v = tokens
+    generator = torch.Generator("cuda").manual_seed(0)
+    q_warm, k_warm = (
+        layouts.svg2.kmeans(x, count, iterations=6, generator=generator)
+        for x, count in zip((q, k), clusters, strict=True)
+    )
+
+    def clustered():
+        return [
+            layouts.svg2.kmeans(x, centroids=warm.centroids)
+            for x, warm in ((q, q_warm), (k, k_warm))
+        ]
+
+    made = clustered()
+    chosen = layouts.svg2.select(*made)
+    longest = int(chosen.arguments["q2k_block_nums"].max())
+
+    def moved():
+        return [
+            kpage.tile(x, order)
+            for x, order in ((q, chosen.q_order), (k, chosen.kv_order), (v, chosen.kv_order))
+        ]
+
+    time, counts = attend(*moved(), chosen.arguments, rounds)
+    attention = time.sustained
+    density = counts["useful_pairs"] / (q.shape[1] * q.shape[2] ** 2)
+    sizes = made[1].sizes.float()
+    report(case, {"attention, video lists": time}, attention, rows, density=density, **counts)
+    print(
+        f"{case:10} density {density:.3f}, longest list {longest} blocks, key clusters: "
+        f"{int((sizes == 0).sum())} empty, mean {float(sizes.mean()):.1f}, largest "
+        f"{int(sizes.max())}, in common {neighbours_in_common(chosen.arguments):.3f}",
+        flush=True,
+    )
+    head = k[:, :1].contiguous()
+    centres = k_warm.centroids[:, :1].contiguous()
+
+    def torch_labels():
+        scores = torch.bmm(head[0], centres[0].mT, out_dtype=torch.float32)
+        return scores.sub_(centres[0].float().square().sum(-1)[:, None] / 2).argmax(-1)
+
+    steps = {
+        "labels of k, once": lambda: layouts.svg2.nearest(k, k_warm.centroids),
+        "torch labels of one head": torch_labels,
+        "labels of q, once": lambda: layouts.svg2.nearest(q, q_warm.centroids),
+        "means of k, once": lambda: layouts.svg2._moved(k, made[1].labels, k_warm.centroids),
+        "k-means of q and k": clustered,
+        "select": lambda: layouts.svg2.select(*made),
+        "permute q, k, v": moved,
+        "plan": lambda: kpage.plan(**chosen.arguments),
+        "k-means, select and plan": lambda: kpage.plan(
+            **layouts.svg2.select(*clustered()).arguments
+        ),
+    }
+    report(case, timed(steps, rounds, 1), attention, rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--video", required=True)
+    parser.add_argument("--out", default="")
+    parser.add_argument("--heads", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--commit", default="")
+    args = parser.parse_args()
+    rows = []
+    result = {
+        "commit": args.commit,
+        "command": "python bench/gpu/selectors.py " + " ".join(sys.argv[1:]),
+        "device": torch.cuda.get_device_name(),
+        "clock": "sustained",
+        "r_dense": {},
+        "peers": {"torch": torch.__version__},
+        "rows": rows,
+    }
+    tokens = video_qkv(args.video, args.heads)
+    print("q, k, v made", flush=True)
+    cases = (
+        lambda: vsa(tokens, args.rounds, rows),
+        lambda: svg2(tokens, args.rounds, rows, (300, 1000)),
+    )
+    for case in cases:
+        case()
+        if args.out:
+            pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

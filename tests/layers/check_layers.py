@@ -29,6 +29,7 @@ PUBLIC = {
     "status.h": "base",
     "types.h": "base",
     "token_args.h": "base",
+    "select_args.h": "base",
     "tensor.h": "base",
     "export.h": "base",
     "version.h": "base",

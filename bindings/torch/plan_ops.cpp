@@ -12,6 +12,7 @@
 #include "kpage/plan_figures.h"
 
 #include "api/checks.h"
+#include "api/operands.h"
 #include "api/plan_checks.h"
 #include "base/message.h"
 #include "ops.h"
@@ -75,14 +76,13 @@ Ints narrow(std::string_view name, const Tensor& tensor) {
 }
 
 std::string sizes_text(const Tensor& t) {
-  return bindings::sizes_text({t.sizes().begin(), t.sizes().end()});
+  return api::list_text({t.sizes().begin(), t.sizes().end()});
 }
 
 void check_shape(std::string_view name, const Tensor& t, std::span<const std::int64_t> expected) {
   const auto got = t.sizes();
   if (!std::equal(got.begin(), got.end(), expected.begin(), expected.end())) {
-    throw_if_error(
-        invalid_argument(name, "shape " + bindings::sizes_text(expected), sizes_text(t)));
+    throw_if_error(invalid_argument(name, "shape " + api::list_text(expected), sizes_text(t)));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "api/checks.h"
+#include "api/operands.h"
 #include "base/message.h"
 #include "plan/validate.h"
 
@@ -145,20 +146,12 @@ RowsRef output_rows(std::string_view name, const Tensor& tensor) {
   return rows_reference(name, tensor, tensor.mutable_data_ptr());
 }
 
-std::string sizes_text(std::span<const std::int64_t> sizes) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    out += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
-  }
-  return out + "]";
-}
-
 // What torch says of a failure, such as of memory that is used up, does not pass its stable ABI.
 Tensor empty(const Tensor& like, std::span<const std::int64_t> sizes, ScalarType type) {
   try {
     return torch::stable::new_empty(like, {sizes.data(), sizes.size()}, type);
   } catch (const std::exception&) {
-    throw std::runtime_error(text("cannot allocate ", sizes_text(sizes), " of ",
+    throw std::runtime_error(text("cannot allocate ", api::list_text(sizes), " of ",
                                   torch::headeronly::toString(type), " on ",
                                   api::device_text(device_of(like))));
   }
@@ -180,7 +173,7 @@ Tensor contiguous(std::string_view name, const Tensor& tensor) {
   } catch (const std::exception&) {
     const auto sizes = tensor.sizes();
     throw std::runtime_error(text(name, ": cannot allocate a contiguous copy of ",
-                                  sizes_text({sizes.begin(), sizes.end()}), " on ",
+                                  api::list_text({sizes.begin(), sizes.end()}), " on ",
                                   api::device_text(device_of(tensor))));
   }
 }

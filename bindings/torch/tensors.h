@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +43,6 @@ enum class Order { kBhsd, kBshd };
 [[nodiscard]] Tensor empty_bytes(const Tensor& like, std::int64_t bytes);
 // The tensor itself where it is contiguous, else a copy.
 [[nodiscard]] Tensor contiguous(std::string_view name, const Tensor& tensor);
-// "[2, 8, 640]"
-[[nodiscard]] std::string sizes_text(std::span<const std::int64_t> sizes);
 // Zeroed bytes on the CPU.
 [[nodiscard]] Tensor zero_bytes(std::int64_t bytes);
 

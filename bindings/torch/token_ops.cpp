@@ -70,7 +70,7 @@ Tensor gather_rows(const Tensor& x, const Tensor& index, const std::optional<Ten
   if (bshd) {
     std::swap(shape[1], shape[2]);
   }
-  const Tensor out = torch::stable::new_empty(x, shape);
+  const Tensor out = empty(x, shape, x.scalar_type());
   args.out = output("out", out, order);
   args.stream = current_stream(x);
   args.threads = static_cast<std::int32_t>(torch::stable::get_num_threads());
@@ -90,7 +90,7 @@ Tensor invert_index(const Tensor& index, std::int64_t rows) {
   const std::int64_t batch = index.dim() > 2 ? index.size(0) : 1;
   std::vector<std::int64_t> shape(index.sizes().begin(), index.sizes().end());
   shape.back() = rows;
-  const Tensor inverse = torch::stable::new_empty(index, shape);
+  const Tensor inverse = empty(index, shape, ScalarType::Int);
   InvertArgs args;
   args.index = index_ref(index, batch, heads);
   args.inverse.data = static_cast<std::int32_t*>(inverse.mutable_data_ptr());

@@ -32,13 +32,19 @@ std::int64_t all_block_pairs(const Layout& layout) {
   return std::int64_t{layout.batch} * layout.heads * layout.q_blocks * layout.kv_blocks;
 }
 
-// One row where all heads are alike, three where they are many.
-void add_densities(Page& page, const Layout& layout, const std::vector<HeadLists>& heads) {
-  constexpr std::size_t kMostHeads = 64;
+std::vector<double> densities_of(const std::vector<HeadLists>& heads) {
   std::vector<double> densities;
+  densities.reserve(heads.size());
   for (const HeadLists& head : heads) {
     densities.push_back(head.density());
   }
+  return densities;
+}
+
+// One row where all heads are alike, two where they are many.
+void add_densities(Page& page, const Layout& layout, const std::vector<HeadLists>& heads) {
+  constexpr std::size_t kMostHeads = 64;
+  const std::vector<double> densities = densities_of(heads);
   page.json["head_density"] = densities;
   if (heads.size() <= 1) {
     return;
@@ -140,12 +146,8 @@ void write_layout_report(std::ostream& file, const LayoutCase& made) {
         "Head 0, a query cube (framed) in the middle of the video and the cubes on its list.",
         draw_neighbourhood(*made.tiling, layout));
   }
-  std::vector<double> densities;
-  for (const HeadLists& head : heads) {
-    densities.push_back(head.density());
-  }
   html.section("Density by head", "Selected pairs of valid rows among all pairs.",
-               draw_densities(densities));
+               draw_densities(densities_of(heads)));
   html.section("Selection map",
                "Query blocks from top to bottom, key blocks from left to right; darker where more "
                "of them are selected.",

@@ -51,6 +51,7 @@ KPAGE_PROPERTY_COUNT=8 step small 60 "${program}" --gtest_filter='*Gpu*/0:*CudaA
   failed=$((failed + 1))
 
 at_once step device-plans "${limit}" "${program}" --gtest_filter='DevicePlan*'
+at_once step tokens "${limit}" "${program}" --gtest_filter='TokensGpu*'
 for ((shard = 0; shard < shards; ++shard)); do
   at_once step "forward-${shard}" "${limit}" "${program}" --gtest_filter="*ForwardGpu*/${shard}"
   at_once step "attention-${shard}" "${limit}" "${program}" --gtest_filter="*CudaAttention*/${shard}"
@@ -60,7 +61,7 @@ if [[ -f "${build}/python/kpage/_ops.so" ]]; then
   cp -rL python/kpage "${package}/"
   cp "${build}/python/kpage/_ops.so" "${package}/kpage/"
   at_once step python "${limit}" env PYTHONPATH="${package}" "${python}" -m pytest -q --maxfail=10 \
-    -p no:cacheprovider tests/python/test_cuda.py
+    -p no:cacheprovider tests/python/test_cuda.py tests/python/test_tokens.py
 fi
 finish
 

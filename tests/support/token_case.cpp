@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -20,8 +21,8 @@ std::int64_t random_rows(Random& random) {
 HostIndex make_index(std::vector<std::int32_t> values, const std::array<std::int64_t, 3>& shape,
                      const std::array<std::int64_t, 3>& stride) {
   HostIndex index;
-  index.storage.resize(values.size() * sizeof(std::int32_t));
-  std::memcpy(index.storage.data(), values.data(), index.storage.size());
+  const auto bytes = std::as_bytes(std::span(values));
+  index.storage.assign(bytes.begin(), bytes.end());
   index.ref.data = reinterpret_cast<std::int32_t*>(index.storage.data());
   index.ref.shape = shape;
   index.ref.stride = stride;

@@ -5,7 +5,7 @@ selector's lists have in common with their neighbours'.
 q, k, v come from a video clip, as scripts/make_capture.py makes them, but on the device. Functions of
 a case take turns (kpage.bench.timing).
 
-usage: selectors.py --video CLIP [--out bench/results/NAME.json] [--heads 40] [--rounds 5]
+usage: layout_selectors.py --video CLIP [--out bench/results/NAME.json] [--heads 40] [--rounds 5]
 """
 
 import argparse
@@ -211,7 +211,7 @@ def main():
     rows = []
     result = {
         "commit": args.commit,
-        "command": "python bench/gpu/selectors.py " + " ".join(sys.argv[1:]),
+        "command": "python bench/gpu/layout_selectors.py " + " ".join(sys.argv[1:]),
         "device": torch.cuda.get_device_name(),
         "clock": "sustained",
         "r_dense": {},

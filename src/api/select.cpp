@@ -1,6 +1,8 @@
 #include "kpage/select.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
 
@@ -38,12 +40,17 @@ Status check_dtype(std::string_view name, DType dtype) {
              : Status();
 }
 
+Status check_keep(std::int64_t keep, std::int64_t columns) {
+  return keep < 0 || keep > columns
+             ? invalid_argument("keep", text("0 to the ", columns, " columns"), keep)
+             : Status();
+}
+
 // The first that is wrong.
-template <class... Checks>
-Status first_error(const Checks&... checks) {
-  Status status;
-  (void)((status = checks(), !status.ok()) || ...);
-  return status;
+Status first_error(std::initializer_list<Status> statuses) {
+  const auto* found =
+      std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
+  return found == statuses.end() ? Status() : *found;
 }
 
 #if KPAGE_HAS_CUDA
@@ -58,21 +65,14 @@ Status no_cuda() {
 }  // namespace
 
 Status top_k(const TopKArgs& args) {
-  Status status = first_error(
-      [&] { return check_counts("scores", args.rows, args.columns); },
-      [&] {
-        return args.dtype == DType::kFloat64
-                   ? invalid_argument("scores", "bfloat16, float16 or float32", "float64")
-                   : check_dtype("scores", args.dtype);
-      },
-      [&] {
-        return args.keep < 0 || args.keep > args.columns
-                   ? invalid_argument("keep", text("0 to the ", args.columns, " columns"),
-                                      args.keep)
-                   : Status();
-      },
-      [&] { return check_data("scores", args.scores, args.rows * args.columns); },
-      [&] { return check_data("index", args.index, args.rows * args.keep); });
+  if (args.dtype == DType::kFloat64) {
+    return invalid_argument("scores", "bfloat16, float16 or float32", "float64");
+  }
+  Status status =
+      first_error({check_counts("scores", args.rows, args.columns),
+                   check_dtype("scores", args.dtype), check_keep(args.keep, args.columns),
+                   check_data("scores", args.scores, args.rows * args.columns),
+                   check_data("index", args.index, args.rows * args.keep)});
   if (!status.ok() || args.rows == 0 || args.keep == 0) {
     return status;
   }
@@ -84,12 +84,11 @@ Status top_k(const TopKArgs& args) {
 }
 
 Status lists_of_map(const ListsArgs& args) {
-  Status status =
-      first_error([&] { return check_counts("map", args.rows, args.columns); },
-                  [&] { return check_counts("max_list", args.rows, args.max_list); },
-                  [&] { return check_data("map", args.map, args.rows * args.columns); },
-                  [&] { return check_data("index", args.index, args.rows * args.max_list); },
-                  [&] { return check_data("nums", args.nums, args.rows); });
+  Status status = first_error({check_counts("map", args.rows, args.columns),
+                               check_counts("max_list", args.rows, args.max_list),
+                               check_data("map", args.map, args.rows * args.columns),
+                               check_data("index", args.index, args.rows * args.max_list),
+                               check_data("nums", args.nums, args.rows)});
   if (!status.ok() || args.rows == 0) {
     return status;
   }
@@ -101,16 +100,15 @@ Status lists_of_map(const ListsArgs& args) {
 }
 
 Status block_sums(const BlockSumsArgs& args) {
-  const std::int64_t sums = args.x.shape[0] * args.x.shape[1] * args.blocks * args.x.shape[3];
-  const std::int64_t partition =
-      args.per_head ? args.x.shape[0] * args.x.shape[1] * args.blocks : args.blocks;
+  const std::int64_t slices = args.x.shape[0] * args.x.shape[1];
+  const std::int64_t partition = args.per_head ? slices * args.blocks : args.blocks;
+  const std::int64_t sums = slices * args.blocks * args.x.shape[3];
   const std::array operands = {api::operand("x", args.x, api::Use::kIn)};
-  Status status = first_error([&] { return check_dtype("x", args.x.dtype); },
-                              [&] { return check_counts("blocks", args.blocks, args.blocks); },
-                              [&] { return api::check_operands(operands, args.x.device, "x"); },
-                              [&] { return check_data("sizes", args.sizes, partition); },
-                              [&] { return check_data("offsets", args.offsets, partition); },
-                              [&] { return check_data("sums", args.sums, sums); });
+  Status status = first_error(
+      {check_dtype("x", args.x.dtype), check_counts("blocks", args.blocks, args.blocks),
+       api::check_operands(operands, args.x.device, "x"),
+       check_data("sizes", args.sizes, partition), check_data("offsets", args.offsets, partition),
+       check_data("sums", args.sums, sums)});
   if (!status.ok() || sums == 0) {
     return status;
   }
@@ -122,21 +120,19 @@ Status block_sums(const BlockSumsArgs& args) {
 }
 
 Status nearest_centroids(const NearestArgs& args) {
-  const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  const std::int64_t slices = batch * heads;
+  if (args.clusters < 1) {
+    return invalid_argument("clusters", "at least 1", args.clusters);
+  }
+  const std::int64_t slices = args.x.shape[0] * args.x.shape[1];
+  const std::int64_t rows = args.x.shape[2];
+  const std::int64_t centroids = slices * args.clusters;
   const std::array operands = {api::operand("x", args.x, api::Use::kIn)};
   Status status = first_error(
-      [&] { return check_dtype("x", args.x.dtype); },
-      [&] { return api::check_operands(operands, args.x.device, "x"); },
-      [&] { return check_counts("x", slices, rows); },
-      [&] { return check_counts("centroids", slices, args.clusters); },
-      [&] {
-        return args.clusters < 1 ? invalid_argument("clusters", "at least 1", args.clusters)
-                                 : Status();
-      },
-      [&] { return check_data("centroids", args.centroids, slices * args.clusters * head_dim); },
-      [&] { return check_data("half_squares", args.half_squares, slices * args.clusters); },
-      [&] { return check_data("labels", args.labels, slices * rows); });
+      {check_dtype("x", args.x.dtype), api::check_operands(operands, args.x.device, "x"),
+       check_counts("x", slices, rows), check_counts("centroids", slices, args.clusters),
+       check_data("centroids", args.centroids, centroids),
+       check_data("half_squares", args.half_squares, centroids),
+       check_data("labels", args.labels, slices * rows)});
   if (!status.ok() || slices == 0 || rows == 0) {
     return status;
   }

@@ -54,26 +54,29 @@ void lists_of_map(const ListsArgs& args) {
 }
 
 void block_sums(const BlockSumsArgs& args) {
-  const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  parallel_for(batch * heads * args.blocks, args.threads, [&](std::int64_t item, std::int32_t) {
-    const std::int64_t slice = item / args.blocks;
-    const std::int64_t block = args.per_head ? item : item % args.blocks;
-    float* sums = args.sums + item * head_dim;
-    std::fill(sums, sums + head_dim, 0.0F);
-    const std::int64_t first = args.offsets[block];
-    const std::int64_t end = std::min(first + args.sizes[block], rows);
-    for (std::int64_t place = std::max<std::int64_t>(first, 0); place < end; ++place) {
-      const std::int64_t row =
-          args.row_of_place == nullptr ? place : args.row_of_place[slice * rows + place];
-      if (row < 0 || row >= rows) {
-        continue;
-      }
-      const std::int64_t start = row_start(args.x, slice / heads, slice % heads, row);
-      for (std::int64_t d = 0; d < head_dim; ++d) {
-        sums[d] += static_cast<float>(read_element(args.x.data, args.x.dtype, start + d));
-      }
-    }
-  });
+  const std::int64_t heads = args.x.shape[1];
+  const std::int64_t rows = args.x.shape[2];
+  const std::int64_t head_dim = args.x.shape[3];
+  parallel_for(
+      args.x.shape[0] * heads * args.blocks, args.threads, [&](std::int64_t item, std::int32_t) {
+        const std::int64_t slice = item / args.blocks;
+        const std::int64_t block = args.per_head ? item : item % args.blocks;
+        float* sums = args.sums + item * head_dim;
+        std::fill(sums, sums + head_dim, 0.0F);
+        const std::int64_t first = args.offsets[block];
+        const std::int64_t end = std::min(first + args.sizes[block], rows);
+        for (std::int64_t place = std::max<std::int64_t>(first, 0); place < end; ++place) {
+          const std::int64_t row =
+              args.row_of_place == nullptr ? place : args.row_of_place[slice * rows + place];
+          if (row < 0 || row >= rows) {
+            continue;
+          }
+          const std::int64_t start = row_start(args.x, slice / heads, slice % heads, row);
+          for (std::int64_t d = 0; d < head_dim; ++d) {
+            sums[d] += static_cast<float>(read_element(args.x.data, args.x.dtype, start + d));
+          }
+        }
+      });
 }
 
 }  // namespace kpage::cpu

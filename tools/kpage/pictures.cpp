@@ -18,10 +18,12 @@ constexpr double kWidth = 880;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Five classes from nothing to full: "s0" .. "s5".
+constexpr const char* kNothing = "s0";
+
+// Nothing, and five classes up to full: "s0" .. "s5".
 std::string shade(double fraction) {
   if (fraction <= 0) {
-    return "s0";
+    return kNothing;
   }
   return "s" + std::to_string(std::clamp(1 + static_cast<int>(fraction * 5), 1, 5));
 }
@@ -150,14 +152,20 @@ std::string draw_selection(const Layout& layout) {
     const double x = (head % across) * (panel + 16);
     const double y = (head / across) * (panel + 30);
     svg.text(x, y + 12, "head " + std::to_string(head), "label");
-    svg.cell(x, y + 20, panel, panel, "s0");
+    svg.cell(x, y + 20, panel, panel, kNothing);
     const double width = panel / map.columns;
     const double height = panel / map.rows;
     for (std::int32_t row = 0; row < map.rows; ++row) {
-      for (std::int32_t column = 0; column < map.columns; ++column) {
-        const double share = map.at(row, column);
-        if (share > 0) {
-          svg.cell(x + column * width, y + 20 + row * height, width, height, shade(share));
+      // Neighbours of one shade are one cell.
+      for (std::int32_t column = 0, end = 0; column < map.columns; column = end) {
+        const std::string style = shade(map.at(row, column));
+        end = column + 1;
+        while (end < map.columns && shade(map.at(row, end)) == style) {
+          ++end;
+        }
+        if (style != kNothing) {
+          svg.cell(x + column * width, y + 20 + row * height, (end - column) * width, height,
+                   style);
         }
       }
     }

@@ -91,15 +91,15 @@ void bench(const Options& options, const Console& console) {
   const LayoutCase made = options.layout.make(console);
   const LayoutView layout = made.layout.view();
 
-  std::optional<Plan> plan;
-  const double plan_ms = time_of([&] { plan.emplace(value_of(Plan::build(layout), made.source)); });
+  Plan plan;
+  const double plan_ms = time_of([&] { plan = value_of(Plan::build(layout), made.source); });
   double plan_backward_ms = 0;
   if (!options.forward_only) {
-    plan_backward_ms = time_of([&] { check(plan->build_backward()); });
+    plan_backward_ms = time_of([&] { check(plan.build_backward()); });
   }
-  const PlanStats stats = plan->stats();
+  const PlanStats stats = plan.stats();
   const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only, 1);
-  RunOutputs outputs = run_attention(*plan, random.inputs(), how, console);
+  RunOutputs outputs = run_attention(plan, random.inputs(), how, console);
   const CheckResult checked = check_against_oracle(
       layout, random.inputs(), outputs, options.check_rows, 1, InputKind::kRandom, console);
 
@@ -135,7 +135,7 @@ void bench(const Options& options, const Console& console) {
   plan_row["plan_forward_ms"] = plan_ms;
   plan_row["backward_ms"] = outputs.backward_ms;
   plan_row["plan_backward_ms"] = plan_backward_ms;
-  plan_row["plan_bytes"] = plan->forward().size() + plan->backward().size();
+  plan_row["plan_bytes"] = plan.forward().size() + plan.backward().size();
   plan_row["qkv_bytes"] = (stats.q_rows + 2 * stats.kv_rows) * options.head_dim * size_of(dtype);
   rows.push_back(plan_row);
   const std::string device = how.device == DeviceType::kCpu ? cpu_name() : cuda_devices().names[0];

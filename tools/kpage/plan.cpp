@@ -47,7 +47,7 @@ void plan(const Options& options, const Console& console) {
           ? std::nullopt
           : std::optional(value_of(Plan::load(options.compare), "--compare " + options.compare));
 
-  std::optional<Plan> built;
+  Plan built;
   double build_ms = 0;
   Page page;
   if (options.load.empty()) {
@@ -56,38 +56,37 @@ void plan(const Options& options, const Console& console) {
     page.title("Plan of " + layout.name);
     add_occupancy(page, layout.layout);
     const auto progress = Progress::of_call(console, "plan");
-    build_ms =
-        time_of([&] { built.emplace(value_of(Plan::build(layout.layout.view()), layout.source)); });
+    build_ms = time_of([&] { built = value_of(Plan::build(layout.layout.view()), layout.source); });
   } else {
     page.title("Plan of " + options.load);
-    built.emplace(value_of(Plan::load(options.load), "--load " + options.load));
-    add_occupancy(page, *built);
+    built = value_of(Plan::load(options.load), "--load " + options.load);
+    add_occupancy(page, built);
   }
-  const std::int32_t walks_of = built->shape().batch * built->shape().heads;
+  const std::int32_t walks_of = built.shape().batch * built.shape().heads;
   if (options.head >= walks_of) {
     throw bad_input("--head: expected a number below batch x heads = " + std::to_string(walks_of) +
                     ", got " + std::to_string(options.head));
   }
   double backward_ms = 0;
-  if (options.backward && !built->has_backward()) {
+  if (options.backward && !built.has_backward()) {
     const auto progress = Progress::of_call(console, "backward part");
-    backward_ms = time_of([&] { check(built->build_backward()); });
+    backward_ms = time_of([&] { check(built.build_backward()); });
   }
 
   page.json["time_ms"] = build_ms + backward_ms;
-  add_plan_figures(page, built->stats());
+  add_plan_figures(page, built.stats());
   page.section("Plan");
   if (options.load.empty()) {
     page.row("time", duration(build_ms),
              options.backward ? "backward part " + duration(backward_ms) : "");
   }
-  page.row("memory", bytes_text(static_cast<std::int64_t>(built->forward().size())),
-           built->has_backward()
-               ? "backward part " + bytes_text(static_cast<std::int64_t>(built->backward().size()))
+  page.row("memory", bytes_text(static_cast<std::int64_t>(built.forward().size())),
+           built.has_backward()
+               ? "backward part " + bytes_text(static_cast<std::int64_t>(built.backward().size()))
                : "");
-  page.json["plan_bytes"] = built->forward().size() + built->backward().size();
+  page.json["plan_bytes"] = built.forward().size() + built.backward().size();
   if (options.validate) {
-    const Status valid = built->validate();
+    const Status valid = built.validate();
     if (!valid.ok()) {
       throw run_failed("the plan breaks an invariant: " + valid.message());
     }
@@ -96,23 +95,23 @@ void plan(const Options& options, const Console& console) {
   }
   std::string unequal;
   if (other) {
-    unequal = difference(*built, *other);
+    unequal = difference(built, *other);
     page.row("compared with " + options.compare,
              unequal.empty() ? "equal, byte for byte" : unequal);
     page.json["difference"] = unequal;
   }
   if (options.dump && options.json) {
-    page.json["dump"] = built->dump(options.head);
+    page.json["dump"] = built.dump(options.head);
   }
   if (save != nullptr) {
-    save->write([&](std::ostream& file) { built->save(file); });
+    save->write([&](std::ostream& file) { built.save(file); });
   }
   if (unequal.empty()) {
     outputs.commit();
   }
   page.print(console, options.json);
   if (options.dump && !options.json) {
-    console.out << '\n' << built->dump(options.head);
+    console.out << '\n' << built.dump(options.head);
   }
   if (!unequal.empty()) {
     throw run_failed("the plans differ: " + unequal);

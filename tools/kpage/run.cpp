@@ -1,6 +1,7 @@
 // kpage run: the main job. A layer's q, k, v in; blocks picked, attention run and checked; one page
 // of figures out, and where asked the outputs and a report with pictures.
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -84,8 +85,8 @@ class BlockOrder {
     if (!backward) {
       return;
     }
-    if (capture.d_o()) {
-      inputs_.d_o = moved(*capture.d_o(), tiling);
+    if (const std::optional<TensorRef> given = capture.d_o()) {
+      inputs_.d_o = moved(*given, tiling);
       return;
     }
     tensors_.push_back(std::make_unique<Tensor>(capture.dtype(), capture.batch(), capture.heads(),
@@ -212,11 +213,11 @@ void run_job(const Options& options, const Console& console) {
     const auto progress = Progress::of_call(console, "picking blocks");
     figures.select_ms = time_of([&] { layout = pick_blocks(options, capture, tiling); });
   }
-  std::optional<Plan> plan;
+  Plan plan;
   figures.plan_ms = time_of([&] {
-    plan.emplace(value_of(Plan::build(layout.view())));
+    plan = value_of(Plan::build(layout.view()));
     if (options.backward) {
-      check(plan->build_backward());
+      check(plan.build_backward());
     }
   });
   std::optional<BlockOrder> order;
@@ -224,10 +225,10 @@ void run_job(const Options& options, const Console& console) {
     const auto progress = Progress::of_call(console, "moving rows to block order");
     order.emplace(capture, tiling, options.backward, options.seed);
   }
-  RunOutputs outputs = run_attention(*plan, order->inputs(), how, console);
+  RunOutputs outputs = run_attention(plan, order->inputs(), how, console);
   figures.forward_ms = outputs.forward_ms;
   figures.backward_ms = outputs.backward_ms;
-  const PlanStats stats = plan->stats();
+  const PlanStats stats = plan.stats();
   const double all_pairs = static_cast<double>(capture.batch() * capture.heads()) *
                            static_cast<double>(capture.tokens()) *
                            static_cast<double>(capture.tokens());
@@ -259,7 +260,7 @@ void run_job(const Options& options, const Console& console) {
   }
   if (report != nullptr) {
     report->write([&](std::ostream& file) {
-      write_report(file, {page.title(), page.json, tiling, layout, *plan, checked, figures});
+      write_report(file, {page.title(), page.json, tiling, layout, plan, checked, figures});
     });
   }
   files.commit();

@@ -24,16 +24,21 @@ function(kpage_add_layer name)
     file(CONFIGURE OUTPUT "${sources}" CONTENT "// The ${name} layer has headers only.\n")
   endif()
 
+  # Sanitizers multiply the code that is to be optimised.
+  set(inner_loops -O3)
+  if(KPAGE_SANITIZE)
+    set(inner_loops -O1)
+  endif()
   foreach(source IN LISTS sources)
     if(source MATCHES "_avx2\\.cpp$")
-      set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mfma"
+      set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "${inner_loops};-mavx2;-mfma"
                                                          COMPILE_DEFINITIONS "Eigen=EigenAvx2")
     elseif(source MATCHES "_avx512\\.cpp$")
       set_source_files_properties(
         "${source}"
         PROPERTIES COMPILE_OPTIONS
-                   # g++ 12 warns of its own AVX-512 header.
-                   "-O3;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma;-Wno-maybe-uninitialized"
+                   # g++ 12 warns of its own AVX-512 header, of other things at each level.
+                   "${inner_loops};-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma;-Wno-uninitialized;-Wno-maybe-uninitialized"
                    COMPILE_DEFINITIONS "Eigen=EigenAvx512")
     endif()
   endforeach()

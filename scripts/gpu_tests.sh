@@ -61,7 +61,8 @@ if [[ -f "${build}/python/kpage/_ops.so" ]]; then
   cp -rL python/kpage "${package}/"
   cp "${build}/python/kpage/_ops.so" "${package}/kpage/"
   at_once step python "${limit}" env PYTHONPATH="${package}" "${python}" -m pytest -q --maxfail=10 \
-    -p no:cacheprovider tests/python/test_cuda.py tests/python/test_tokens.py
+    -p no:cacheprovider tests/python/test_cuda.py tests/python/test_tokens.py \
+    tests/python/test_layouts_cuda.py
 fi
 finish
 

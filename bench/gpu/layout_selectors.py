@@ -3,9 +3,11 @@
 selector's lists have in common with their neighbours'.
 
 q, k, v come from a video clip, as scripts/make_capture.py makes them, but on the device. Functions of
-a case take turns (kpage.bench.timing).
+a case take turns (kpage.bench.timing). On a CPU the counts are the same, of fewer heads; its times
+say nothing of a GPU's.
 
-usage: layout_selectors.py --video CLIP [--out bench/results/NAME.json] [--heads 40] [--rounds 5]
+usage: layout_selectors.py --video CLIP [--device cuda|cpu] [--out bench/results/NAME.json]
+                           [--heads 40] [--rounds 5]
 """
 
 import argparse
@@ -17,7 +19,7 @@ import sys
 
 import kpage
 import torch
-from kpage.bench.timing import DeviceTimer, Times
+from kpage.bench.timing import Times, timer_of
 
 GRID = (21, 45, 80)
 HEAD_DIM = 128
@@ -25,36 +27,44 @@ SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 layouts = kpage.layouts
 
 
-def video_qkv(path, heads):
-    """q, k, v [1, heads, tokens, 128] in bf16, of the clip's first frames."""
+def frames_of(path, count, read_frames):
+    """RGB frames [count, height, width, 3], by OpenCV where it is installed."""
+    if importlib.util.find_spec("cv2") is None:
+        return read_frames(path, count)
     import cv2
 
+    clip, frames = cv2.VideoCapture(path), []
+    while len(frames) < count:
+        more, frame = clip.read()
+        if not more:
+            sys.exit(f"layout_selectors.py: {path} has only {len(frames)} frames")
+        frames.append(torch.from_numpy(frame[:, :, ::-1].copy()))
+    return torch.stack(frames).numpy()
+
+
+def video_qkv(path, heads, device):
+    """q, k, v [1, heads, tokens, 128] in bf16, of the clip's first frames."""
     spec = importlib.util.spec_from_file_location("make_capture", SCRIPTS / "make_capture.py")
     capture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(capture)
-    clip, frames = cv2.VideoCapture(path), []
-    while len(frames) < GRID[0] * capture.PATCH_FRAMES:
-        more, frame = clip.read()
-        if not more:
-            sys.exit(f"selectors.py: {path} has only {len(frames)} frames")
-        frames.append(torch.from_numpy(frame[:, :, ::-1].copy()))
-    patches, grid = capture.patches_of(torch.stack(frames).numpy())
+    frames = frames_of(path, GRID[0] * capture.PATCH_FRAMES, capture.read_frames)
+    patches, grid = capture.patches_of(frames)
     if grid != GRID:
-        sys.exit(f"selectors.py: {path} makes a grid of {grid}, not {GRID}")
+        sys.exit(f"layout_selectors.py: {path} makes a grid of {grid}, not {GRID}")
     generator = torch.Generator().manual_seed(0)
-    width, rows = heads * HEAD_DIM, torch.arange(math.prod(GRID), device="cuda")
-    embedding = capture.random_matrix(patches.shape[1], capture.EMBEDDING, generator).cuda()
+    width, rows = heads * HEAD_DIM, torch.arange(math.prod(GRID), device=device)
+    embedding = capture.random_matrix(patches.shape[1], capture.EMBEDDING, generator).to(device)
     shared, own_q, own_k, values = (
-        capture.random_matrix(capture.EMBEDDING, width, generator).cuda() for _ in range(4)
+        capture.random_matrix(capture.EMBEDDING, width, generator).to(device) for _ in range(4)
     )
-    angles = capture.rotary_angles(grid).cuda()
+    angles = capture.rotary_angles(grid).to(device)
     cos, sin = angles.cos().float()[:, None], angles.sin().float()[:, None]
     out = [
-        torch.empty(1, heads, len(rows), HEAD_DIM, dtype=torch.bfloat16, device="cuda")
+        torch.empty(1, heads, len(rows), HEAD_DIM, dtype=torch.bfloat16, device=device)
         for _ in range(3)
     ]
     norm = torch.nn.functional.rms_norm
-    patches = patches.cuda()
+    patches = patches.to(device)
     mean = patches.sum(0, dtype=torch.float32) / len(patches)
     for part in rows.split(4096):
         hidden = norm((patches[part].float() - mean) @ embedding, (capture.EMBEDDING,), eps=1.0)
@@ -67,8 +77,8 @@ def video_qkv(path, heads):
     return out
 
 
-def timed(functions, rounds, calls):
-    timer = DeviceTimer()
+def timed(functions, rounds, calls, device):
+    timer = timer_of(device)
     for function in functions.values():
         function()
     times = timer.bursts(list(functions.values()), [calls] * len(functions), rounds)
@@ -95,8 +105,8 @@ def random_lists(arguments, seed=0):
     """Lists of the same lengths, drawn evenly."""
     index, nums = arguments["q2k_block_index"], arguments["q2k_block_nums"]
     columns = arguments["q_block_sizes"].shape[-1]
-    generator = torch.Generator("cuda").manual_seed(seed)
-    scores = torch.rand((*nums.shape, columns), device="cuda", generator=generator)
+    generator = torch.Generator(nums.device).manual_seed(seed)
+    scores = torch.rand((*nums.shape, columns), device=nums.device, generator=generator)
     return {**arguments, "q2k_block_index": scores.topk(index.shape[-1], -1).indices.int()}
 
 
@@ -109,14 +119,14 @@ def report(case, times, attention, rows, **more):
 
 def attend(q, k, v, arguments, rounds):
     plan = kpage.plan(**arguments)
-    time = timed({"attention": lambda: kpage.attention(q, k, v, plan)}, rounds, 1)["attention"]
+    time = timed({"attention": lambda: kpage.attention(q, k, v, plan)}, rounds, 1, q.device)["attention"]
     stats = plan.stats()
     return time, {"useful_pairs": stats["useful_pairs"], "efficiency": stats["efficiency"]}
 
 
 def vsa(tokens, rounds, rows):
     case = "vsa-444-720p"
-    tiling = layouts.tiling(GRID, (4, 4, 4), placement="dense", device="cuda")
+    tiling = layouts.tiling(GRID, (4, 4, 4), placement="dense", device=tokens[0].device)
     q, k, v = (kpage.tile(x, tiling) for x in tokens)
     chosen = layouts.vsa.select(q, k, tiling, sparsity=0.9)
     scores = layouts.vsa.scores(q, k, tiling)
@@ -138,13 +148,13 @@ def vsa(tokens, rounds, rows):
         "plan": lambda: kpage.plan(**chosen),
         "select and plan": lambda: kpage.plan(**layouts.vsa.select(q, k, tiling, sparsity=0.9)),
     }
-    report(case, timed(steps, rounds, 3), attention, rows)
+    report(case, timed(steps, rounds, 3, q.device), attention, rows)
 
 
 def svg2(tokens, rounds, rows, clusters):
     case = f"svg2-720p-{clusters[0]}-{clusters[1]}"
     q, k, v = tokens
-    generator = torch.Generator("cuda").manual_seed(0)
+    generator = torch.Generator(q.device).manual_seed(0)
     q_warm, k_warm = (
         layouts.svg2.kmeans(x, count, iterations=6, generator=generator)
         for x, count in zip((q, k), clusters, strict=True)
@@ -168,25 +178,20 @@ def svg2(tokens, rounds, rows, clusters):
 
     time, counts = attend(*moved(), chosen.arguments, rounds)
     attention = time.sustained
-    density = counts["useful_pairs"] / (q.shape[1] * q.shape[2] ** 2)
     sizes = made[1].sizes.float()
-    report(case, {"attention, video lists": time}, attention, rows, density=density, **counts)
-    print(
-        f"{case:10} density {density:.3f}, longest list {longest} blocks, key clusters: "
-        f"{int((sizes == 0).sum())} empty, mean {float(sizes.mean()):.1f}, largest "
-        f"{int(sizes.max())}, in common {neighbours_in_common(chosen.arguments):.3f}",
-        flush=True,
-    )
-    head = k[:, :1].contiguous()
-    centres = k_warm.centroids[:, :1].contiguous()
-
-    def torch_labels():
-        scores = torch.bmm(head[0], centres[0].mT, out_dtype=torch.float32)
-        return scores.sub_(centres[0].float().square().sum(-1)[:, None] / 2).argmax(-1)
-
+    seen = {
+        "density": counts["useful_pairs"] / (q.shape[1] * q.shape[2] ** 2),
+        "in_common": neighbours_in_common(chosen.arguments),
+        "longest_list": longest,
+        "empty_key_clusters": int((sizes == 0).sum()),
+        "mean_key_cluster": float(sizes.mean()),
+        "deviation_of_key_clusters": float(sizes.std() / sizes.mean()),
+        "largest_key_cluster": int(sizes.max()),
+    }
+    report(case, {"attention, video lists": time}, attention, rows, **seen, **counts)
+    print(case, ", ".join(f"{name} {value:.3f}" for name, value in seen.items()), flush=True)
     steps = {
         "labels of k, once": lambda: layouts.svg2.nearest(k, k_warm.centroids),
-        "torch labels of one head": torch_labels,
         "labels of q, once": lambda: layouts.svg2.nearest(q, q_warm.centroids),
         "means of k, once": lambda: layouts.svg2._moved(k, made[1].labels, k_warm.centroids),
         "k-means of q and k": clustered,
@@ -197,12 +202,22 @@ def svg2(tokens, rounds, rows, clusters):
             **layouts.svg2.select(*clustered()).arguments
         ),
     }
-    report(case, timed(steps, rounds, 1), attention, rows)
+    if k.is_cuda:
+        # What the fused labels replace, on one head: a product in memory, and its largest.
+        head, centres = k[0, :1], k_warm.centroids[0, :1]
+        half = centres.float().square().sum(-1)[:, None] / 2
+
+        def in_torch():
+            return torch.bmm(head, centres.mT, out_dtype=torch.float32).sub_(half).argmax(-1)
+
+        steps["labels of k in torch, one head"] = in_torch
+    report(case, timed(steps, rounds, 1, q.device), attention, rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--video", required=True)
+    parser.add_argument("--device", default="cuda", type=torch.device)
     parser.add_argument("--out", default="")
     parser.add_argument("--heads", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
@@ -211,18 +226,20 @@ def main():
     rows = []
     result = {
         "commit": args.commit,
-        "command": "python bench/gpu/layout_selectors.py " + " ".join(sys.argv[1:]),
-        "device": torch.cuda.get_device_name(),
+        "command": "python bench/gpu/layout_selectors.py --video "
+        f"{pathlib.Path(args.video).name} --heads {args.heads} --rounds {args.rounds}",
+        "device": torch.cuda.get_device_name() if args.device.type == "cuda" else "cpu",
         "clock": "sustained",
         "r_dense": {},
         "peers": {"torch": torch.__version__},
         "rows": rows,
     }
-    tokens = video_qkv(args.video, args.heads)
+    tokens = video_qkv(args.video, args.heads, args.device)
     print("q, k, v made", flush=True)
     cases = (
         lambda: vsa(tokens, args.rounds, rows),
         lambda: svg2(tokens, args.rounds, rows, (300, 1000)),
+        lambda: svg2(tokens, args.rounds, rows, (100, 500)),
     )
     for case in cases:
         case()

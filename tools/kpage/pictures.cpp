@@ -38,6 +38,66 @@ std::vector<std::int32_t> tiles_of_blocks(const Tiling& tiling) {
   return tiles;
 }
 
+// Panels side by side, line after line, each with a line of text above it.
+struct Panels {
+  std::int32_t count;
+  std::int32_t across;
+  double width;
+  double height;  // of the panel alone
+
+  static constexpr double kGap = 16;
+  static constexpr double kText = 20;
+  static constexpr double kLine = 34;  // from the end of a panel to the next line's begin
+
+  [[nodiscard]] double x(std::int32_t i) const { return i % across * (width + kGap); }
+  [[nodiscard]] double y(std::int32_t i) const {
+    const std::int32_t line = i / across;
+    return line * (height + kLine);
+  }
+  [[nodiscard]] double all() const {
+    const std::int32_t lines = ceil_div(count, across);
+    return lines * (height + kLine);
+  }
+  [[nodiscard]] static double widest(std::int32_t across) {
+    return (kWidth - kGap * (across - 1)) / across;
+  }
+};
+
+// There is a grid of cubes, and not too many of them for a picture.
+bool has_grid(const Tiling& tiling) {
+  constexpr std::int64_t kMostCubes = 20000;
+  const Dims& cubes = tiling.cubes;
+  return cubes.volume() > 0 && cubes.volume() <= kMostCubes && cubes.h * cubes.t > 1;
+}
+
+// The cubes of the grid, a panel for each layer of time; `style` of each tile, and one in a frame.
+template <class Style>
+std::string draw_layers(const Tiling& tiling, const std::string& description, const Style& style,
+                        std::int32_t framed) {
+  const Dims& cubes = tiling.cubes;
+  const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
+  const double width = Panels::widest(across);
+  const double cell = std::min(width / cubes.w, 27.0);
+  const Panels panels{cubes.t, across, width, cell * cubes.h};
+  Svg svg(kWidth, panels.all(), description);
+  std::int32_t tile = tiling.prefix_tiles;
+  for (std::int32_t t = 0; t < cubes.t; ++t) {
+    const double top = panels.y(t) + Panels::kText;
+    svg.text(panels.x(t), panels.y(t) + 12, "layer " + std::to_string(t) + " of time", "label");
+    for (std::int32_t h = 0; h < cubes.h; ++h) {
+      for (std::int32_t w = 0; w < cubes.w; ++w, ++tile) {
+        const double x = panels.x(t) + w * cell;
+        const double y = top + h * cell;
+        svg.cell(x, y, cell - 1, cell - 1, style(tile));
+        if (tile == framed) {
+          svg.rect(x - 0.5, y - 0.5, cell, cell, "here", "the query cube");
+        }
+      }
+    }
+  }
+  return svg.str();
+}
+
 }  // namespace
 
 std::string draw_histogram(const Occupancy& side) {
@@ -72,32 +132,18 @@ std::string draw_histogram(const Occupancy& side) {
 }
 
 std::string draw_occupancy_map(const Tiling& tiling) {
-  const Dims cubes = tiling.cubes;
-  constexpr std::int64_t kMostCubes = 20000;
-  if (cubes.volume() == 0 || cubes.volume() > kMostCubes || cubes.h * cubes.t <= 1) {
+  if (!has_grid(tiling)) {
     return "";
   }
-  const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
-  const double panel = (kWidth - 16.0 * (across - 1)) / across;
-  const double cell = std::min(panel / cubes.w, 27.0);
-  const double panel_height = cell * cubes.h + 34;
-  const std::int32_t down = (cubes.t + across - 1) / across;
-  Svg svg(kWidth, panel_height * down, "How full the cubes of the grid are");
   const auto volume = static_cast<double>(tiling.tile.volume());
-  auto tile = at(tiling.prefix_tiles);
-  for (std::int32_t t = 0; t < cubes.t; ++t) {
-    const double x = (t % across) * (panel + 16);
-    const double y = (t / across) * panel_height;
-    svg.text(x, y + 12, "layer " + std::to_string(t) + " of time", "label");
-    for (std::int32_t h = 0; h < cubes.h; ++h) {
-      for (std::int32_t w = 0; w < cubes.w; ++w) {
-        const double share = static_cast<double>(tiling.tiles.sizes[tile++]) / volume;
-        svg.cell(x + w * cell, y + 20 + h * cell, cell - 1, cell - 1,
-                 share >= 1 ? "s5" : shade(share * 0.8));
-      }
-    }
-  }
-  return svg.str();
+  constexpr std::int32_t kNone = -1;
+  return draw_layers(
+      tiling, "How full the cubes of the grid are",
+      [&](std::int32_t tile) {
+        const double share = tiling.tiles.sizes[at(tile)] / volume;
+        return share >= 1 ? std::string("s5") : shade(share * 0.8);  // the darkest are full ones
+      },
+      kNone);
 }
 
 std::string draw_densities(const std::vector<double>& densities) {
@@ -144,15 +190,15 @@ std::string draw_selection(const Layout& layout) {
   }
   const std::int32_t heads = std::min(layout.heads, kMostHeads);
   const std::int32_t across = std::min(heads, 4);
-  const double panel = std::min((kWidth - 16.0 * (across - 1)) / across, 420.0);
-  const std::int32_t down = (heads + across - 1) / across;
-  Svg svg(kWidth, down * (panel + 30), "Which key blocks each query block attends to, by head");
+  const double panel = std::min(Panels::widest(across), 420.0);
+  const Panels panels{heads, across, panel, panel};
+  Svg svg(kWidth, panels.all(), "Which key blocks each query block attends to, by head");
   for (std::int32_t head = 0; head < heads; ++head) {
     const SelectionMap map = selection_map(layout, head, kMostCells, kMostCells);
-    const double x = (head % across) * (panel + 16);
-    const double y = (head / across) * (panel + 30);
-    svg.text(x, y + 12, "head " + std::to_string(head), "label");
-    svg.cell(x, y + 20, panel, panel, kNothing);
+    const double x = panels.x(head);
+    const double y = panels.y(head) + Panels::kText;
+    svg.text(x, panels.y(head) + 12, "head " + std::to_string(head), "label");
+    svg.cell(x, y, panel, panel, kNothing);
     const double width = panel / map.columns;
     const double height = panel / map.rows;
     for (std::int32_t row = 0; row < map.rows; ++row) {
@@ -164,8 +210,7 @@ std::string draw_selection(const Layout& layout) {
           ++end;
         }
         if (style != kNothing) {
-          svg.cell(x + column * width, y + 20 + row * height, (end - column) * width, height,
-                   style);
+          svg.cell(x + column * width, y + row * height, (end - column) * width, height, style);
         }
       }
     }
@@ -174,10 +219,9 @@ std::string draw_selection(const Layout& layout) {
 }
 
 std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout) {
-  const Dims cubes = tiling.cubes;
+  const Dims& cubes = tiling.cubes;
   const std::vector<std::int32_t> tile_of_block = tiles_of_blocks(tiling);
-  if (std::cmp_not_equal(tile_of_block.size(), layout.q_blocks) || cubes.volume() > 20000 ||
-      cubes.h * cubes.t <= 1) {
+  if (std::cmp_not_equal(tile_of_block.size(), layout.q_blocks) || !has_grid(tiling)) {
     return "";
   }
   const std::int32_t middle =
@@ -189,28 +233,9 @@ std::string draw_neighbourhood(const Tiling& tiling, const Layout& layout) {
     const std::int32_t id = layout.q2k_block_index[at(block * layout.max_list + i)];
     chosen[at(tile_of_block[at(id)])] = true;
   }
-  const std::int32_t across = std::min(cubes.t, cubes.w > 40 ? 2 : 3);
-  const double panel = (kWidth - 16.0 * (across - 1)) / across;
-  const double cell = std::min(panel / cubes.w, 27.0);
-  const double panel_height = cell * cubes.h + 34;
-  Svg svg(kWidth, panel_height * ((cubes.t + across - 1) / across),
-          "Cubes that one query cube attends to");
-  std::int32_t tile = tiling.prefix_tiles;
-  for (std::int32_t t = 0; t < cubes.t; ++t) {
-    const double x = (t % across) * (panel + 16);
-    const double y = (t / across) * panel_height;
-    svg.text(x, y + 12, "layer " + std::to_string(t) + " of time", "label");
-    for (std::int32_t h = 0; h < cubes.h; ++h) {
-      for (std::int32_t w = 0; w < cubes.w; ++w, ++tile) {
-        svg.cell(x + w * cell, y + 20 + h * cell, cell - 1, cell - 1,
-                 chosen[at(tile)] ? "s4" : "s0");
-        if (tile == middle) {
-          svg.rect(x + w * cell - 0.5, y + 19.5 + h * cell, cell, cell, "here", "the query cube");
-        }
-      }
-    }
-  }
-  return svg.str();
+  return draw_layers(
+      tiling, "Cubes that one query cube attends to",
+      [&](std::int32_t tile) { return chosen[at(tile)] ? "s4" : kNothing; }, middle);
 }
 
 std::string draw_waterfall(const PlanStats& stats) {

@@ -223,7 +223,7 @@ def test_ssta_counts_pads(suffix, placement):
     def attend(q, k, v):
         q, k, v = (kpage.tile(x, tiling) for x in (q, k, v))
         out, lse = layouts.ssta.attention(
-            q, k, v, tiling, counted_pads=True, return_lse=True, **rule
+            q, k, v, tiling, count_pads=True, return_lse=True, **rule
         )
         return kpage.untile(out, tiling), lse
 

@@ -102,6 +102,14 @@ def test_vsa(name, dtype, segments):
     case.check(layouts.vsa.select(q, k, case.tiling, sparsity=0.7, segments=segments), rule)
 
 
+def test_vsa_in_float32():
+    case = Case(torch.bfloat16)
+    q, k = case.rows()
+    wide = layouts.vsa.select(q, k, case.tiling, keep=5, dtype=torch.float32)
+    expected = layouts.vsa.select(q.float(), k.float(), case.tiling, keep=5)
+    assert rules.lists(wide) == rules.lists(expected)
+
+
 @pytest.mark.parametrize(
     "sparsity, tiles, kept",
     [(0.95, 1440, 73), (0.85, 1440, 217), (0.7, 1440, 433), (0.95, 660, 34), (0.9, 624, 63),

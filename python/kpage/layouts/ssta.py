@@ -83,7 +83,7 @@ def _longest(tiling, window, keep):
     return min(seen + keep, tiling.tiles)
 
 
-def count_pads(out, lse, arguments, tiling):
+def counting_pads(out, lse, arguments, tiling):
     """What the released kernel computes in place of exact attention: it pads every cube to its whole
     volume with zeros and does not mask them, so each padding key adds exp(0) to the denominator.
 
@@ -125,14 +125,14 @@ def count_pads(out, lse, arguments, tiling):
     return out, torch.where(seeing, torch.logaddexp(finite, log_pads), lse)
 
 
-def attention(q, k, v, tiling, *, counted_pads=False, return_lse=False, **rule):
+def attention(q, k, v, tiling, *, count_pads=False, return_lse=False, **rule):
     """Attention over `select`'s lists.
 
     Args:
         q: [B, H, rows, D], rows as in the tiling; bfloat16 or float16.
         k, v: [B, Hkv, rows, D].
         tiling: a `Tiling` on their device.
-        counted_pads: the released kernel's results, see `count_pads`, in place of exact ones.
+        count_pads: the released kernel's results, see `counting_pads`, in place of exact ones.
         return_lse: whether to return LSE too.
         rule: as of `select`.
 
@@ -141,6 +141,6 @@ def attention(q, k, v, tiling, *, counted_pads=False, return_lse=False, **rule):
     """
     arguments = select(q, k, tiling, **rule)
     out, lse = _attention(q, k, v, _plan(**arguments), return_lse=True)
-    if counted_pads:
-        out, lse = count_pads(out, lse, arguments, tiling)
+    if count_pads:
+        out, lse = counting_pads(out, lse, arguments, tiling)
     return (out, lse) if return_lse else out

@@ -24,19 +24,26 @@ def top_k(sparsity, tiles):
     return _kept(_checks.share("sparsity", sparsity), _checks.integer("tiles", tiles, 0))
 
 
-def pooled(x, tiling):
-    """Means of tiles in the dtype of x, [B, H, tiles, D]: summed in float32, then rounded."""
-    return tiling.means(x).to(x.dtype)
+def scores(q, k, tiling, *, dtype=None):
+    """Scores of the coarse branch: products of mean queries and keys over sqrt(D).
 
+    Args:
+        q: [B, H, rows, D], k: [B, Hkv, rows, D], rows as in the tiling.
+        tiling: a `Tiling` on their device.
+        dtype: that means, summed in float32, and products are rounded to. None: that of q, as in the
+            released system; its variant for H3 has torch.float32.
 
-def scores(q, k, tiling):
-    """Scores of the coarse branch, [B, H, tiles, tiles] in the dtype of q. Gradients go to q and k."""
+    Returns:
+        [B, H, tiles, tiles] in that dtype. Differentiable.
+    """
     _checks.rows_of("q", q, tiling)
     _checks.rows_of("k", k, tiling)
-    return cubes.mean_scores(pooled(q, tiling), pooled(k, tiling)) / math.sqrt(q.shape[-1])
+    dtype = q.dtype if dtype is None else dtype
+    means = (tiling.means(x).to(dtype) for x in (q, k))
+    return cubes.mean_scores(*means) / math.sqrt(q.shape[-1])
 
 
-def select(q, k, tiling, *, sparsity=None, keep=None, segments="exempt"):
+def select(q, k, tiling, *, sparsity=None, keep=None, segments="exempt", dtype=None):
     """Each cube attends to the cubes of the highest coarse scores; ties go to the lower cube.
 
     Prefix and suffix segments attend to all tiles. "exempt": all cubes attend to them, and choose
@@ -49,12 +56,15 @@ def select(q, k, tiling, *, sparsity=None, keep=None, segments="exempt"):
         sparsity: share of the cubes that is left out, in [0, 1]: see `top_k`.
         keep: how many cubes, in place of `sparsity`.
         segments: "exempt" or "compete".
+        dtype: as of `scores`.
 
     Returns:
         The arguments of `kpage.plan`.
     """
     keep = _keep(tiling, sparsity, keep, segments)
-    return from_scores(scores(q, k, tiling), tiling, keep=keep, segments=segments)
+    with torch.no_grad():
+        chosen = scores(q, k, tiling, dtype=dtype)
+    return from_scores(chosen, tiling, keep=keep, segments=segments)
 
 
 def from_scores(scores, tiling, *, sparsity=None, keep=None, segments="exempt"):
@@ -106,15 +116,17 @@ def coarse(scores, v, tiling):
         [B, H, rows, D] in the dtype of v; 0 in padding rows.
     """
     _checks.rows_of("v", v, tiling)
-    values = pooled(v, tiling)
+    values = tiling.means(v).to(v.dtype)
     values = values.repeat_interleave(_checks.grouped(scores, values, "v"), dim=1)
-    of_tiles = scores.softmax(-1) @ values
+    of_tiles = scores.softmax(-1).to(v.dtype) @ values
     valid = tiling.block_of_row >= 0
     tile = tiling.tile_of_block[torch.where(valid, tiling.block_of_row, 0)]
     return torch.where(valid[:, None], of_tiles.index_select(2, tile), 0.0)
 
 
-def attention(q, k, v, tiling, *, gate=None, sparsity=None, keep=None, segments="exempt"):
+def attention(
+    q, k, v, tiling, *, gate=None, sparsity=None, keep=None, segments="exempt", dtype=None
+):
     """Both branches: attention over the selected cubes, plus the coarse branch times the gate.
 
     Args:
@@ -122,13 +134,13 @@ def attention(q, k, v, tiling, *, gate=None, sparsity=None, keep=None, segments=
         k, v: [B, Hkv, rows, D].
         tiling: a `Tiling` on their device.
         gate: of the coarse branch, [B, H, rows, D] or what broadcasts to it, not squashed. None: 1.
-        sparsity, keep, segments: as of `select`.
+        sparsity, keep, segments, dtype: as of `select`.
 
     Returns:
         [B, H, rows, D], 0 in padding rows. Differentiable in q, k, v and gate; no gradient goes
         through the choice of cubes.
     """
-    chosen = scores(q, k, tiling)
+    chosen = scores(q, k, tiling, dtype=dtype)
     arguments = from_scores(chosen, tiling, sparsity=sparsity, keep=keep, segments=segments)
     fine = _attention(q, k, v, _plan(**arguments))
     rows = coarse(chosen, v, tiling)

@@ -90,8 +90,8 @@ __device__ __forceinline__ void fetch(Stage<kRowBytes>& stage, const std::byte* 
 }
 
 struct Best {
-  float score = -INFINITY;
-  std::int32_t number = 0;
+  float score;
+  std::int32_t number;
 
   __device__ __forceinline__ void offer(float other, std::int32_t other_number) {
     if (other > score) {
@@ -131,7 +131,15 @@ __global__ void __launch_bounds__(kThreads, 1) nearest_kernel(const NearestParam
     }
     const std::byte* centroids = p.centroids + slice * p.clusters * kRowBytes;
     const float* half_squares = p.half_squares + slice * p.clusters;
+    // Not by initialisers of members: nvcc 13.0 leaves all but the first row of such an array zero.
     Best best[kRowTiles][2];
+#pragma unroll
+    for (std::int32_t tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (std::int32_t half = 0; half < 2; ++half) {
+        best[tile][half] = {-INFINITY, 0};
+      }
+    }
     fetch(stages[0], centroids, half_squares, 0, p.clusters);
     std::int32_t turn = 0;
     for (std::int32_t first = 0; first < p.clusters; first += kCentroids, turn ^= 1) {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <numbers>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "kernels/common/check.h"
 #include "kernels/sm90/backward/instantiations/instantiations.h"
 #include "kernels/sm90/backward/params.h"
+#include "kernels/sm90/support.h"
 #include "plan/views.h"
 
 namespace kpage::kernels::sm90 {
@@ -26,56 +26,20 @@ using backward_kernel::Params;
 using backward_kernel::RowNumbers;
 using backward_kernel::RowTensor;
 
-constexpr int kComputeCapability = 9;  // 9.0; these instructions exist nowhere else
 constexpr std::int64_t kSectionBytes = 128;
 // Of a page.
 constexpr std::int64_t kStatisticsBytes = 2 * plan::kPageRows * std::int64_t{sizeof(float)};
 constexpr std::int64_t kScaleBytes = plan::kPageRows * std::int64_t{sizeof(std::uint16_t)};
 
-struct Kernel {
-  DType dtype;
-  std::int64_t head_dim;
-  backward_kernel::Launch launch;
-};
-constexpr std::array<Kernel, 4> kKernels = {{
+constexpr std::array<Kernel<backward_kernel::Launch>, 4> kKernels = {{
     {DType::kBFloat16, 64, backward_kernel::launch_bf16_d64},
     {DType::kBFloat16, 128, backward_kernel::launch_bf16_d128},
     {DType::kFloat16, 64, backward_kernel::launch_fp16_d64},
     {DType::kFloat16, 128, backward_kernel::launch_fp16_d128},
 }};
 
-const Kernel* find_kernel(const BackwardArgs& args) {
-  const auto found = std::ranges::find_if(kKernels, [&](const Kernel& kernel) {
-    return kernel.dtype == args.q.dtype && kernel.head_dim == args.q.shape[3];
-  });
-  return found == kKernels.end() ? nullptr : &*found;
-}
-
-Status unsupported(std::string message) { return {ErrorCode::kUnsupported, std::move(message)}; }
-
-Status device_figure(cudaDeviceAttr attribute, std::int32_t device, int& value) {
-  return cuda_status(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-}
-
-// Tensors that ordinary loads and stores of 16 bytes touch ask less than those of tensor maps.
-Status check_rows(const TensorRef& tensor, const char* name) {
-  constexpr std::int64_t kAccessBytes = 16;
-  constexpr std::int64_t kAccessElements = kAccessBytes / 2;
-  if (std::ranges::any_of(tensor.shape, [](std::int64_t extent) { return extent == 0; })) {
-    return {};
-  }
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % kAccessBytes != 0) {
-    return invalid_argument(name, "data aligned to 16 bytes", tensor.data);
-  }
-  if (tensor.stride[3] != 1) {
-    return invalid_argument(name, "a stride of head_dim of 1", tensor.stride[3]);
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (tensor.shape[i] > 1 && tensor.stride[i] % kAccessElements != 0) {
-      return invalid_argument(name, "strides that are multiples of 8 elements", tensor.stride[i]);
-    }
-  }
-  return {};
+const Kernel<backward_kernel::Launch>* find_kernel(const BackwardArgs& args) {
+  return sm90::find_kernel(kKernels, args.q);
 }
 
 // Every block ends in at most one partial page.
@@ -159,34 +123,21 @@ Status check_tensors(const BackwardArgs& args) {
 
 Status can_backward(const BackwardArgs& args) {
   if (find_kernel(args) == nullptr) {
-    return unsupported(
-        text("bf16 and fp16 with head dimensions 64 and 128, not ", args.q.shape[3]));
+    return no_kernel(args.q);
   }
   constexpr std::int64_t kMostPages = std::numeric_limits<std::int32_t>::max();
   if (const std::int64_t heads = args.q.shape[0] * args.q.shape[1];
       heads > 0 && page_capacity(args) > kMostPages / heads) {
-    return unsupported(
-        text("up to ", kMostPages, " pages of 16 query rows, not ", heads * page_capacity(args)));
+    return {ErrorCode::kUnsupported, text("up to ", kMostPages, " pages of 16 query rows, not ",
+                                          heads * page_capacity(args))};
   }
-  int major = 0;
-  int minor = 0;
-  Status status = device_figure(cudaDevAttrComputeCapabilityMajor, args.q.device.index, major);
-  if (status.ok()) {
-    status = device_figure(cudaDevAttrComputeCapabilityMinor, args.q.device.index, minor);
-  }
-  if (!status.ok()) {
-    return status;
-  }
-  if (major != kComputeCapability || minor != 0) {
-    return unsupported(text("devices of compute capability 9.0, not ", major, ".", minor));
-  }
-  return {};
+  return check_device(args.q.device.index);
 }
 
 std::int64_t backward_workspace_bytes(const BackwardArgs& args) { return workspace_of(args).bytes; }
 
 Status backward(const BackwardArgs& args) {
-  const Kernel* kernel = find_kernel(args);
+  const Kernel<backward_kernel::Launch>* kernel = find_kernel(args);
   if (kernel == nullptr) {
     return can_backward(args);
   }

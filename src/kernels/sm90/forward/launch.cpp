@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numbers>
-#include <string>
 #include <tuple>
-#include <utility>
 
 #include <cuda_runtime_api.h>
 
-#include "base/message.h"
 #include "kernels/common/check.h"
 #include "kernels/sm90/forward/instantiations/instantiations.h"
 #include "kernels/sm90/forward/params.h"
+#include "kernels/sm90/support.h"
 
 namespace kpage::kernels::sm90 {
 namespace {
@@ -22,50 +19,17 @@ namespace {
 using forward_kernel::Params;
 
 constexpr std::int64_t kWorkspaceBytes = 128;  // one counter, in a line of its own
-constexpr int kComputeCapability = 9;          // 9.0; these instructions exist nowhere else
 constexpr std::uint32_t kSignBits = 0x80008000;
 
-struct Kernel {
-  DType dtype;
-  std::int64_t head_dim;
-  forward_kernel::Launch launch;
-};
-constexpr std::array<Kernel, 4> kKernels = {{
+constexpr std::array<Kernel<forward_kernel::Launch>, 4> kKernels = {{
     {DType::kBFloat16, 64, forward_kernel::launch_bf16_d64},
     {DType::kBFloat16, 128, forward_kernel::launch_bf16_d128},
     {DType::kFloat16, 64, forward_kernel::launch_fp16_d64},
     {DType::kFloat16, 128, forward_kernel::launch_fp16_d128},
 }};
 
-const Kernel* find_kernel(const ForwardArgs& args) {
-  const auto found = std::ranges::find_if(kKernels, [&](const Kernel& kernel) {
-    return kernel.dtype == args.q.dtype && kernel.head_dim == args.q.shape[3];
-  });
-  return found == kKernels.end() ? nullptr : &*found;
-}
-
-Status unsupported(std::string message) { return {ErrorCode::kUnsupported, std::move(message)}; }
-
-// O is written by ordinary stores, which ask less than tensor maps.
-Status check_output(const TensorRef& o) {
-  constexpr std::int64_t kStoreBytes = 16;
-  constexpr std::int64_t kStoreElements = kStoreBytes / 2;
-  if (reinterpret_cast<std::uintptr_t>(o.data) % kStoreBytes != 0) {
-    return invalid_argument("o", "data aligned to 16 bytes", o.data);
-  }
-  if (o.stride[3] != 1) {
-    return invalid_argument("o", "a stride of head_dim of 1", o.stride[3]);
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (o.shape[i] > 1 && o.stride[i] % kStoreElements != 0) {
-      return invalid_argument("o", "strides that are multiples of 8 elements", o.stride[i]);
-    }
-  }
-  return {};
-}
-
-Status device_figure(cudaDeviceAttr attribute, std::int32_t device, int& value) {
-  return cuda_status(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+const Kernel<forward_kernel::Launch>* find_kernel(const ForwardArgs& args) {
+  return sm90::find_kernel(kKernels, args.q);
 }
 
 // The scale as the kernel takes it: not negative, and 1 with no bits of Q kept where it is 0, so
@@ -83,23 +47,7 @@ void set_scale(double scale, Params& params) {
 }  // namespace
 
 Status can_forward(const ForwardArgs& args) {
-  if (find_kernel(args) == nullptr) {
-    return unsupported(
-        text("bf16 and fp16 with head dimensions 64 and 128, not ", args.q.shape[3]));
-  }
-  int major = 0;
-  int minor = 0;
-  Status status = device_figure(cudaDevAttrComputeCapabilityMajor, args.q.device.index, major);
-  if (status.ok()) {
-    status = device_figure(cudaDevAttrComputeCapabilityMinor, args.q.device.index, minor);
-  }
-  if (!status.ok()) {
-    return status;
-  }
-  if (major != kComputeCapability || minor != 0) {
-    return unsupported(text("devices of compute capability 9.0, not ", major, ".", minor));
-  }
-  return {};
+  return find_kernel(args) == nullptr ? no_kernel(args.q) : check_device(args.q.device.index);
 }
 
 std::int64_t forward_workspace_bytes(const ForwardArgs& /*args*/) { return kWorkspaceBytes; }
@@ -115,14 +63,14 @@ Status forward(const ForwardArgs& args) {
 }
 
 Status forward_on(const ForwardArgs& args, std::int32_t ctas) {
-  const Kernel* kernel = find_kernel(args);
+  const Kernel<forward_kernel::Launch>* kernel = find_kernel(args);
   if (kernel == nullptr) {
     return can_forward(args);
   }
   if (args.q.shape[0] == 0 || args.q.shape[1] == 0 || args.q.shape[2] == 0) {
     return {};
   }
-  Status status = check_output(args.o);
+  Status status = check_rows(args.o, "o");
   if (!status.ok()) {
     return status;
   }

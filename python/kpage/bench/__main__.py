@@ -49,10 +49,14 @@ def main():
         torch.manual_seed(0)
         everything = [name for name in suites.SUITES if name != "tiny"]
         names = everything if "all" in options.suite else options.suite
+        jobs = suites.jobs(names, options.layouts)
+        unknown = set(options.layouts or ()) - {name for _, name in jobs}
+        if unknown:
+            parser.error(f"--layouts: not in {', '.join(names)}: {', '.join(sorted(unknown))}")
         bench = Bench(
             options.output, options.device, options.seconds, options.rounds, options.kernels
         )
-        bench.run(suites.jobs(names, options.layouts))
+        bench.run(jobs)
         bench.results.save()
         files = [bench.results.data]
         failures = bool(bench.results.data["failures"])

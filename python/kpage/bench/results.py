@@ -114,10 +114,13 @@ class Results:
         self.save()
 
     def save(self):
-        if self.path:
-            with open(self.path, "w", encoding="utf-8") as file:
-                json.dump(_rounded(self.data), file, indent=1)
-                file.write("\n")
+        if not self.path:
+            return
+        part = f"{self.path}.part"  # so that a run that is killed leaves a whole file
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(_rounded(self.data), file, indent=1)
+            file.write("\n")
+        os.replace(part, self.path)
 
 
 def _rounded(x):

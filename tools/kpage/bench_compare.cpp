@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "base/message.h"
 #include "bench.h"
 #include "failure.h"
 
@@ -37,14 +38,15 @@ Results read_results(const std::string& path) {
       if (!row.is_object() || !row.contains(key) || !row[key].is_string()) {
         throw bad_input(where + ": expected a string " + key);
       }
-      name += (name.empty() ? "" : ", ") + row[key].get<std::string>();
+      name += name.empty() ? "" : ", ";
+      name += row[key].get<std::string>();
     }
     if (!row.contains("time_ms") || !row["time_ms"].is_number() ||
         !(row["time_ms"].get<double>() > 0)) {
       throw bad_input(where + ": expected a time_ms above 0");
     }
     if (!results.times.emplace(name, row["time_ms"].get<double>()).second) {
-      throw bad_input(where + ": " + name + " comes twice");
+      throw bad_input(text(where, ": ", name, " comes twice"));
     }
   }
   if (json.contains("r_dense") && json["r_dense"].is_object()) {

@@ -44,6 +44,7 @@ std::string draw_packing(const Plan& plan, std::int32_t block) {
   const double before_height = plan::kBlockPages * kPage;
 
   std::vector<plan::TileSegments<plan::kTilePages>> tiles;
+  tiles.reserve(static_cast<std::size_t>(plan::walk_tiles(walk)));
   plan::Cursor cursor;
   const std::int32_t runs = plan::walk_runs(walk);
   const auto run_at = [&](std::int32_t i) {

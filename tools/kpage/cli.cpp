@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -77,6 +80,18 @@ CLI::Validator file_name() {
             return std::string(value.empty() ? "expected a file name, got an empty one" : "");
           },
           "FILE"};
+}
+
+CLI::Validator seed_number() {
+  return {[](const std::string& value) {
+            std::uint64_t number = 0;
+            const char* const end = value.data() + value.size();
+            const auto [stopped, error] = std::from_chars(value.data(), end, number);
+            return error == std::errc() && stopped == end
+                       ? std::string()
+                       : "expected an integer from 0 to 2^64 - 1, got " + value;
+          },
+          "UINT"};
 }
 
 int run(int argc, const char* const* argv, const Console& console) {

@@ -16,6 +16,8 @@ struct Command {
 
 // Of an option's value: not empty, as that of an unset variable is.
 [[nodiscard]] CLI::Validator file_name();
+// Of an option's value: 0 to 2^64 - 1 in digits. Wider and negative numbers would be wrapped.
+[[nodiscard]] CLI::Validator seed_number();
 
 [[nodiscard]] Command add_info(CLI::App& app);
 [[nodiscard]] Command add_layout(CLI::App& app);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "commands.h"
 #include "failure.h"
 #include "progress.h"
 #include "safetensors.h"
@@ -353,7 +354,7 @@ void LayoutFlags::declare(CLI::App& app) {
       "--placement", placement_,
       "Where its tiles lie: blk128 (blocks at multiples of 128 rows), tile (at multiples "
       "of their volume), dense (end to end), raster (where their tokens are)");
-  app.add_option("--seed", seed_, "Seed of the lists that scores would pick");
+  app.add_option("--seed", seed_, "Seed of the lists that scores would pick")->check(seed_number());
 }
 
 std::vector<std::string> LayoutFlags::parameters() const {

@@ -299,7 +299,8 @@ Command add_run(CLI::App& app) {
       ->check(file_name());
   flags->add_option("--check-rows", options->check_rows,
                     "Query rows to compare with the oracle; 0: none");
-  flags->add_option("--seed", options->seed, "Of the random gradient and the rows compared");
+  flags->add_option("--seed", options->seed, "Of the random gradient and the rows compared")
+      ->check(seed_number());
   flags->add_option("--threads", options->threads, "Of the CPU backend; 0: one a core");
   flags->add_flag("--json", options->json, "Print JSON");
   return {flags, [options](const Console& console) { run_job(*options, console); }};

@@ -3,17 +3,9 @@
 
 #include <cstdint>
 
+#include "kernels/common/warp.cuh"
+
 namespace kpage::kernels {
-
-inline constexpr std::int32_t kWarp = 32;
-inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
-
-__device__ __forceinline__ std::int32_t lane_id() {
-  return static_cast<std::int32_t>(threadIdx.x) % kWarp;
-}
-__device__ __forceinline__ std::int32_t warp_sum(std::int32_t value) {
-  return static_cast<std::int32_t>(__reduce_add_sync(kAllLanes, static_cast<std::uint32_t>(value)));
-}
 
 // The counters of a stable counting sort over up to `keys` keys, in shared memory of one warp. The
 // host's counterpart is plan::counting_sort(): same keys, same order.
@@ -40,20 +32,7 @@ class WarpSort {
 
   // Between the passes: counts become first places, from `base` on.
   __device__ void scan(std::int32_t base) {
-    std::int32_t carried = base;
-    for (std::int32_t k = 0; k < keys_; k += kWarp) {
-      const std::int32_t at = k + lane_id();
-      const std::int32_t mine = at < keys_ ? counters_[at] : 0;
-      std::int32_t sum = mine;
-      for (std::int32_t step = 1; step < kWarp; step *= 2) {
-        const std::int32_t below = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(step));
-        sum += lane_id() >= step ? below : 0;
-      }
-      if (at < keys_) {
-        counters_[at] = carried + sum - mine;
-      }
-      carried += __shfl_sync(kAllLanes, sum, kWarp - 1);
-    }
+    scan_before(counters_, keys_, base);
     __syncwarp();
   }
 

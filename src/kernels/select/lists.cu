@@ -5,14 +5,13 @@
 
 #include "base/hd.h"
 #include "kernels/common/check.h"
+#include "kernels/common/warp.cuh"
 #include "kernels/select/launch.h"
 
 namespace kpage::kernels {
 namespace {
 
-constexpr std::int32_t kWarp = 32;
 constexpr std::int32_t kWarps = 4;  // of a block
-constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
 __global__ void __launch_bounds__(kWarp* kWarps)
     lists_kernel(const std::uint8_t* map, std::int64_t rows, std::int32_t columns,

@@ -13,13 +13,13 @@
 
 #include "base/hd.h"
 #include "kernels/common/check.h"
+#include "kernels/common/warp.cuh"
 #include "kernels/select/elements.cuh"
 #include "kernels/select/launch.h"
 
 namespace kpage::kernels {
 namespace {
 
-constexpr std::int32_t kWarp = 32;
 constexpr std::int32_t kWarps = 8;
 constexpr std::int32_t kThreads = kWarp * kWarps;
 constexpr std::int32_t kRowTiles = 2;  // of 16 rows, of a warp
@@ -28,7 +28,6 @@ constexpr std::int32_t kCentroids = 64;  // in shared memory at a time
 constexpr std::int32_t kColumns = 8;     // centroids of a product
 constexpr std::int32_t kPad = 64;        // bytes: two rows that are read together share no bank
 constexpr std::int64_t kMostGridY = 65535;
-constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
 struct NearestParams {
   const std::byte* x;

@@ -7,14 +7,12 @@
 
 #include "base/hd.h"
 #include "kernels/common/check.h"
+#include "kernels/common/warp.cuh"
 #include "kernels/select/elements.cuh"
 #include "kernels/select/launch.h"
 
 namespace kpage::kernels {
 namespace {
-
-constexpr std::int32_t kWarp = 32;
-constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
 // Keys compare as scores do; -0 is 0, NaN is -inf, and 0 is below all.
 __device__ __forceinline__ std::uint32_t key_of(float score) {
@@ -37,8 +35,7 @@ struct Before {
 
 template <std::int32_t kThreads>
 __device__ __forceinline__ std::int32_t block_sum(std::int32_t value, std::int32_t* of_warps) {
-  const auto sum =
-      static_cast<std::int32_t>(__reduce_add_sync(kAllLanes, static_cast<std::uint32_t>(value)));
+  const std::int32_t sum = warp_sum(value);
   if constexpr (kThreads == kWarp) {
     return sum;
   } else {
@@ -100,23 +97,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   if (warp == 0) {
-    std::uint32_t carried = 0;
-    for (std::int32_t first = 0; first < kKeys * kWarps; first += kWarp) {
-      const bool has = first + lane < kKeys * kWarps;
-      const std::uint32_t mine = has ? before[first + lane] : 0;
-      std::uint32_t sum = mine;
-#pragma unroll
-      for (std::int32_t step = 1; step < kWarp; step *= 2) {
-        const std::uint32_t below = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(step));
-        sum += lane >= step ? below : 0;
-      }
-      if (has) {
-        before[first + lane] = carried + sum - mine;
-      }
-      carried += __shfl_sync(kAllLanes, sum, kWarp - 1);
-    }
+    const std::uint32_t all = scan_before(before, kKeys * kWarps, 0u);
     if (lane == 0) {
-      before[kKeys * kWarps] = carried;
+      before[kKeys * kWarps] = all;
     }
   }
   __syncthreads();

@@ -191,6 +191,11 @@ Status check_workspace(const std::byte* workspace, std::int64_t bytes, std::int6
   return {};
 }
 
+Status no_cuda(std::string_view what) {
+  return {ErrorCode::kUnsupported,
+          text(what, " on a CUDA device: this build of KPage has no CUDA")};
+}
+
 std::string_view dtype_name(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:

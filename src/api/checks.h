@@ -16,6 +16,9 @@ namespace kpage::api {
 [[nodiscard]] Status check_workspace(const std::byte* workspace, std::int64_t bytes,
                                      std::int64_t required);
 
+// That `what` ("plans") need a build with CUDA, and this is none.
+[[nodiscard]] Status no_cuda(std::string_view what);
+
 [[nodiscard]] std::string_view dtype_name(DType dtype);       // "bfloat16"
 [[nodiscard]] std::string_view device_name(DeviceType type);  // "cuda"
 [[nodiscard]] std::string device_text(const Device& device);  // "cuda:1"; "cpu"

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "api/checks.h"
 #include "base/message.h"
 #include "plan/validate.h"
 
@@ -22,12 +23,6 @@ Status check_blob(const char* name, const void* blob) {
   return {};
 }
 
-#if !KPAGE_HAS_CUDA
-Status no_cuda() {
-  return {ErrorCode::kUnsupported, "plans on a CUDA device: this build of KPage has no CUDA"};
-}
-#endif
-
 }  // namespace
 
 Status build_device_plan(const LayoutView& layout, std::byte* forward, Stream stream) {
@@ -41,7 +36,7 @@ Status build_device_plan(const LayoutView& layout, std::byte* forward, Stream st
   return kernels::build_forward_plan(layout, forward, stream);
 #else
   static_cast<void>(stream);
-  return no_cuda();
+  return api::no_cuda("plans");
 #endif
 }
 
@@ -74,7 +69,7 @@ Status build_device_backward_plan(const PlanRef& plan, std::byte* backward, std:
   return kernels::build_backward_plan(plan.shape, plan.forward, backward, scratch, stream);
 #else
   static_cast<void>(stream);
-  return no_cuda();
+  return api::no_cuda("plans");
 #endif
 }
 

@@ -63,6 +63,12 @@ std::string list_text(std::span<const std::int64_t> values) {
   return out + "]";
 }
 
+Status check_dtype(std::string_view name, DType dtype) {
+  return size_of(dtype) == 0
+             ? invalid_argument(name, "a dtype of this library", static_cast<std::int32_t>(dtype))
+             : Status();
+}
+
 Status check_shape(std::string_view name, std::span<const std::int64_t> got,
                    const std::vector<std::int64_t>& expected) {
   if (!std::equal(got.begin(), got.end(), expected.begin(), expected.end())) {

@@ -30,6 +30,7 @@ struct Operand {
 
 [[nodiscard]] std::string list_text(std::span<const std::int64_t> values);  // "[1, 8, 640, 128]"
 
+[[nodiscard]] Status check_dtype(std::string_view name, DType dtype);  // that it is one
 [[nodiscard]] Status check_shape(std::string_view name, std::span<const std::int64_t> got,
                                  const std::vector<std::int64_t>& expected);
 

@@ -34,12 +34,6 @@ Status check_data(std::string_view name, const void* data, std::int64_t elements
              : Status();
 }
 
-Status check_dtype(std::string_view name, DType dtype) {
-  return size_of(dtype) == 0
-             ? invalid_argument(name, "a dtype of this library", static_cast<std::int32_t>(dtype))
-             : Status();
-}
-
 Status check_keep(std::int64_t keep, std::int64_t columns) {
   return keep < 0 || keep > columns
              ? invalid_argument("keep", text("0 to the ", columns, " columns"), keep)
@@ -56,10 +50,7 @@ Status first_error(std::initializer_list<Status> statuses) {
 #if KPAGE_HAS_CUDA
 #define KPAGE_ON_CUDA(call) kernels::call
 #else
-#define KPAGE_ON_CUDA(call) no_cuda()
-Status no_cuda() {
-  return {ErrorCode::kUnsupported, "selectors on a CUDA device: this build of KPage has no CUDA"};
-}
+#define KPAGE_ON_CUDA(call) api::no_cuda("selectors")
 #endif
 
 }  // namespace
@@ -70,7 +61,7 @@ Status top_k(const TopKArgs& args) {
   }
   Status status =
       first_error({check_counts("scores", args.rows, args.columns),
-                   check_dtype("scores", args.dtype), check_keep(args.keep, args.columns),
+                   api::check_dtype("scores", args.dtype), check_keep(args.keep, args.columns),
                    check_data("scores", args.scores, args.rows * args.columns),
                    check_data("index", args.index, args.rows * args.keep)});
   if (!status.ok() || args.rows == 0 || args.keep == 0) {
@@ -105,7 +96,7 @@ Status block_sums(const BlockSumsArgs& args) {
   const std::int64_t sums = slices * args.blocks * args.x.shape[3];
   const std::array operands = {api::operand("x", args.x, api::Use::kIn)};
   Status status = first_error(
-      {check_dtype("x", args.x.dtype), check_counts("blocks", args.blocks, args.blocks),
+      {api::check_dtype("x", args.x.dtype), check_counts("blocks", args.blocks, args.blocks),
        api::check_operands(operands, args.x.device, "x"),
        check_data("sizes", args.sizes, partition), check_data("offsets", args.offsets, partition),
        check_data("sums", args.sums, sums)});
@@ -128,7 +119,7 @@ Status nearest_centroids(const NearestArgs& args) {
   const std::int64_t centroids = slices * args.clusters;
   const std::array operands = {api::operand("x", args.x, api::Use::kIn)};
   Status status = first_error(
-      {check_dtype("x", args.x.dtype), api::check_operands(operands, args.x.device, "x"),
+      {api::check_dtype("x", args.x.dtype), api::check_operands(operands, args.x.device, "x"),
        check_counts("x", slices, rows), check_counts("centroids", slices, args.clusters),
        check_data("centroids", args.centroids, centroids),
        check_data("half_squares", args.half_squares, centroids),

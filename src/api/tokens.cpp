@@ -39,9 +39,8 @@ Status check_threads(std::int32_t threads) {
 }
 
 Status check(const GatherArgs& args) {
-  if (size_of(args.x.dtype) == 0) {
-    return invalid_argument("x", "a dtype of this library",
-                            static_cast<std::int32_t>(args.x.dtype));
+  if (Status status = api::check_dtype("x", args.x.dtype); !status.ok()) {
+    return status;
   }
   if (args.out.dtype != args.x.dtype) {
     return invalid_argument("out", text(api::dtype_name(args.x.dtype), " as x"),
@@ -100,12 +99,6 @@ Status check(const InvertArgs& args) {
   return check_threads(args.threads);
 }
 
-#if !KPAGE_HAS_CUDA
-Status no_cuda() {
-  return {ErrorCode::kUnsupported, "tokens on a CUDA device: this build of KPage has no CUDA"};
-}
-#endif
-
 }  // namespace
 
 Status gather_rows(const GatherArgs& args) {
@@ -119,7 +112,7 @@ Status gather_rows(const GatherArgs& args) {
 #if KPAGE_HAS_CUDA
   return kernels::gather_rows(args);
 #else
-  return no_cuda();
+  return api::no_cuda("tokens");
 #endif
 }
 
@@ -133,7 +126,7 @@ Status invert_index(const InvertArgs& args) {
 #if KPAGE_HAS_CUDA
   return kernels::invert_index(args);
 #else
-  return no_cuda();
+  return api::no_cuda("tokens");
 #endif
 }
 

@@ -67,8 +67,6 @@ const std::byte* row_of(const TensorRef& t, std::int64_t b, std::int64_t h, std:
          (b * t.stride[0] + h * t.stride[1] + r * t.stride[2]) * size_of(t.dtype);
 }
 
-}  // namespace
-
 GatherCase random_gather(std::uint64_t seed) {
   Random random(seed);
   const std::int64_t batch = random.between(0, 3);
@@ -104,9 +102,10 @@ InvertCase random_inversion(std::uint64_t seed) {
   return c;
 }
 
-void expect_gathers(GatherCase& c, const std::function<Status(GatherCase&)>& run) {
+void expect_gather(GatherCase& c, const std::function<Status(GatherCase&, std::uint64_t)>& run,
+                   std::uint64_t seed) {
   const std::vector<std::byte> before = c.out.storage;
-  const Status status = run(c);
+  const Status status = run(c, seed);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(guards_untouched(c.out, before));
   const auto row_bytes = static_cast<std::size_t>(c.x.ref.shape[3] * size_of(c.x.ref.dtype));
@@ -126,8 +125,9 @@ void expect_gathers(GatherCase& c, const std::function<Status(GatherCase&)>& run
   }
 }
 
-void expect_inverts(InvertCase& c, const std::function<Status(InvertCase&)>& run) {
-  const Status status = run(c);
+void expect_inversion(InvertCase& c, const std::function<Status(InvertCase&, std::uint64_t)>& run,
+                      std::uint64_t seed) {
+  const Status status = run(c, seed);
   ASSERT_TRUE(status.ok()) << status.message();
   const auto& [batch, heads, rows] = c.inverse.ref.shape;
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -141,6 +141,30 @@ void expect_inverts(InvertCase& c, const std::function<Status(InvertCase&)>& run
       }
       const std::int32_t* got = c.inverse.ref.data + (b * heads + h) * rows;
       ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got)) << "head " << h << " of " << b;
+    }
+  }
+}
+
+}  // namespace
+
+void expect_gathers(const std::function<Status(GatherCase&, std::uint64_t)>& run) {
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(seed);
+    GatherCase c = random_gather(seed);
+    expect_gather(c, run, seed);
+    if (testing::Test::HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+void expect_inverts(const std::function<Status(InvertCase&, std::uint64_t)>& run) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    InvertCase c = random_inversion(seed);
+    expect_inversion(c, run, seed);
+    if (testing::Test::HasFatalFailure()) {
+      return;
     }
   }
 }

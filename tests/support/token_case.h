@@ -33,14 +33,11 @@ struct InvertCase {
   HostIndex inverse;  // [B, H, S], contiguous
 };
 
-// Sizes from 0 on, every dtype, head dimensions of any width, strides of any order; positions of
-// rows, -1, and numbers that are no row.
-[[nodiscard]] GatherCase random_gather(std::uint64_t seed);
-[[nodiscard]] InvertCase random_inversion(std::uint64_t seed);
-
-// Run the case, where the memory of tensors is the host's, and compare every bit with rows copied
-// one by one. Nothing around `out` may have changed.
-void expect_gathers(GatherCase& c, const std::function<Status(GatherCase&)>& run);
-void expect_inverts(InvertCase& c, const std::function<Status(InvertCase&)>& run);
+// Run random cases, where the memory of tensors is the host's, and compare every bit with rows
+// copied one by one. Nothing around `out` may have changed. Cases have sizes from 0 on, every
+// dtype, head dimensions of any width, strides of any order; positions of rows, -1, and numbers
+// that are no row.
+void expect_gathers(const std::function<Status(GatherCase&, std::uint64_t seed)>& run);
+void expect_inverts(const std::function<Status(InvertCase&, std::uint64_t seed)>& run);
 
 }  // namespace kpage::test

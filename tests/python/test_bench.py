@@ -167,6 +167,19 @@ def test_peers_are_timed_and_compared(monkeypatch, tmp_path):
         assert rows["kpage beside peers", step]["error"] < 5e-3
 
 
+def test_one_configuration_of_a_peer_can_be_asked_for(monkeypatch, tmp_path):
+    other = Masked()
+    other.name = "other"
+    monkeypatch.setattr(peers, "PEERS", (Masked(), other))
+    bench = Bench(tmp_path / "r.json", "cpu", 600, 2, ["masked halves"])
+    bench.run({("peers", "tiny"): beside.measure_peers})
+    assert {row["kernel"] for row in bench.results.data["rows"]} == {
+        "kpage beside peers",
+        "masked halves",
+    }
+    assert bench.results.data["peers"]["other"] == "not asked for in this run"
+
+
 def test_a_job_in_the_file_is_not_run_again(tmp_path):
     path = tmp_path / "r.json"
     ran = []

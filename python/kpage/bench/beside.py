@@ -31,7 +31,9 @@ def found_peers(bench):
     said = bench.results.data["peers"]
     found = []
     for peer in peer_list.PEERS:
-        if bench.peer_names and not any(word in peer.name for word in bench.peer_names):
+        if bench.peer_names and not any(
+            word in peer.name or peer.name in word for word in bench.peer_names
+        ):
             said.setdefault(peer.name, "not asked for in this run")
             continue
         try:
@@ -67,6 +69,8 @@ def measure_peers(bench, name):
             )
             or ()
         ):
+            if bench.peer_names and not any(word in label for word in bench.peer_names):
+                continue
             if bench.left() < 10:
                 late.append(label)
                 continue

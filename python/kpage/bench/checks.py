@@ -12,6 +12,7 @@ from kpage.bench import workloads
 from kpage.bench.cases import Case
 from kpage.bench.own import Planned
 from kpage.bench.reference import Reference, relative_l2
+from kpage.bench.timing import nvml_device
 
 RUNS = 20
 SCALES = (1.0, 4.0, 16.0)
@@ -141,10 +142,7 @@ def _whole_head(case, head):
 
 def energy(bench, name):
     """Joules a call over a sustained second, KPage and dense attention, by the GPU's counter."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+    nvml, gpu = nvml_device()
     case = Case(name, bench.device)
     planned = Planned(case)
     kernels = {
@@ -161,13 +159,13 @@ def energy(bench, name):
             for _ in range(calls // 3):  # to the sustained clock
                 function()
             torch.cuda.synchronize()
-            before = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+            before = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
             begin = time.perf_counter()
             for _ in range(calls):
                 function()
             torch.cuda.synchronize()
             seconds = time.perf_counter() - begin
-            joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - before) / 1e3
+            joules = (nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) - before) / 1e3
             pairs = case.useful_pairs if label == "kpage" else bench.dense.pairs
             bench.results.add(
                 **{**case.common, "useful_pairs": pairs},

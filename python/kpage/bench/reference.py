@@ -23,11 +23,11 @@ class Reference:
         self.scale = case.head_dim**-0.5
 
     def _rows(self, sizes, offsets, head, blocks):
-        spans = [
-            torch.arange(int(offsets[head, b]), int(offsets[head, b] + sizes[head, b]))
-            for b in blocks
-        ]
-        return torch.cat(spans).to(self.case.q.device) if spans else torch.empty(0).long()
+        """Valid rows of the blocks, block after block."""
+        sizes, offsets = sizes[head, blocks], offsets[head, blocks]
+        first = offsets - sizes.cumsum(0) + sizes  # a block's first row, less the rows before it
+        rows = torch.repeat_interleave(first, sizes) + torch.arange(int(sizes.sum()))
+        return rows.to(self.case.q.device)
 
     def q_rows(self, head, block):
         return self._rows(self.case.q_sizes, self.case.q_offsets, head, [block])
@@ -39,8 +39,7 @@ class Reference:
         """O, LSE, dQ, P and dS of a query block, and its key rows."""
         case = self.case
         rows = self.q_rows(head, block)
-        ids = case.list(head, block).tolist()
-        keys = self._rows(case.kv_sizes, case.kv_offsets, head, ids)
+        keys = self._rows(case.kv_sizes, case.kv_offsets, head, case.list(head, block))
         q, d_o = (x.detach()[0, head, rows].double() for x in (case.q, case.d_o))
         k, v = (x.detach()[0, head, keys].double() for x in (case.k, case.v))
         scores = self.scale * q @ k.T

@@ -2,7 +2,6 @@
 
 import contextlib
 import statistics
-import subprocess
 import time
 
 import torch
@@ -108,17 +107,24 @@ def measure(functions, timer, rounds=ROUNDS):
     return {name: Times(rested[name], sustained[i]) for i, name in enumerate(functions)}
 
 
+def nvml_device():
+    """NVML and its handle of the current GPU; ImportError without the module."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml, pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+
+
 def device_state():
     """SM clock in MHz, temperature in C and power in W now; empty where nobody tells."""
-    query = "clocks.sm,temperature.gpu,power.draw"
-    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-        text = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        ).stdout
-        values = [float(x) for x in text.splitlines()[0].split(",")]
-        return dict(zip(("sm_mhz", "temperature_c", "power_w"), values, strict=True))
+    if not torch.cuda.is_available():
+        return {}
+    with contextlib.suppress(ImportError, OSError):
+        nvml, device = nvml_device()
+        with contextlib.suppress(nvml.NVMLError):
+            return {
+                "sm_mhz": nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
+                "temperature_c": nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
+                "power_w": nvml.nvmlDeviceGetPowerUsage(device) / 1e3,
+            }
     return {}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 pytest.importorskip("kpage.bench")
-from kpage.bench import beside, experiments, own, peers, results, suites, workloads  # noqa: E402
+from kpage.bench import beside, experiments, markdown, own, peers, results, suites, workloads  # noqa: E402
 from kpage.bench.cases import ORDER, Case  # noqa: E402
 from kpage.bench.problem import Problem  # noqa: E402
 from kpage.bench.reference import Reference  # noqa: E402
@@ -324,7 +324,7 @@ def test_results_are_written_as_they_come(tmp_path):
     log.fail("padded-5s", ValueError("no"))
     data = json.loads(path.read_text())
     assert data["failures"] == [{"where": "padded-5s", "error": "ValueError: no"}]
-    assert "| full-512 | 4.00 | 550 | **0.92** | 0.98 / 1.08 |" in results.table([data])
+    assert "| full-512 | 4.00 | 550 | **0.92** | 0.98 / 1.08 |" in markdown.table([data])
 
 
 def test_measure_calls_all_by_turns():

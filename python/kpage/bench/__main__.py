@@ -8,8 +8,8 @@ import sys
 import torch
 
 from kpage.bench import suites
+from kpage.bench.markdown import table
 from kpage.bench.report import page
-from kpage.bench.results import table
 from kpage.bench.run import Bench
 from kpage.bench.timing import ROUNDS
 

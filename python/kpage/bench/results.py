@@ -1,4 +1,4 @@
-"""The file of results (one a run), written anew after each row, and its table."""
+"""The file of results (one a run), written anew after each row."""
 
 import json
 import os
@@ -172,66 +172,3 @@ def _line(row):
         if row.get(key) is not None:
             parts.append(f"{key} {row[key]:{form}}")
     return ", ".join(parts)
-
-
-def table(files):
-    """Markdown of results: fractions of ideal beside what the project asks for, and plans."""
-    rows = [row for data in files for row in data["rows"]]
-
-    def find(layout, name):
-        return next(
-            (
-                r
-                for r in rows
-                if (r["layout"], r["pass"], r["kernel"]) == (layout, name, "kpage")
-                and (name == "plan" or "fraction_of_ideal" in r)
-            ),
-            None,
-        )
-
-    lines = [
-        "| layout | forward, ms | useful TFLOP/s | of ideal | floor / goal "
-        "| forward+backward, ms | useful TFLOP/s | of ideal | floor / goal "
-        "| plan: share of forward, of backward | plan bytes of Q+K+V |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for layout, targets in TARGETS.items():
-        cells = []
-        for name, floor, goal in (
-            ("forward", *targets[:2]),
-            ("forward+backward", *targets[2:]),
-        ):
-            row = find(layout, name)
-            if row is None:
-                cells += ["", "", "", f"{floor:.2f} / {goal:.2f}"]
-                continue
-            fraction = row["fraction_of_ideal"]
-            text = f"{fraction:.2f}" if fraction >= floor else f"**{fraction:.2f}**"
-            cells += [
-                f"{row['time_ms']:.2f}",
-                f"{row['useful_tflops']:.0f}",
-                text,
-                f"{floor:.2f} / {goal:.2f}",
-            ]
-        plan = find(layout, "plan")
-        if plan is None:
-            cells += ["", ""]
-        else:
-            forward = plan["plan_forward_ms"] / plan["forward_ms"]
-            backward = plan["plan_backward_ms"] / plan["backward_ms"]
-            cells += [
-                f"{forward:.1%}, {backward:.1%}",
-                f"{plan['plan_bytes'] / plan['qkv_bytes']:.1%}",
-            ]
-        if any(cells[i] for i in (0, 4)):
-            lines.append(f"| {layout} | " + " | ".join(cells) + " |")
-    lines += ["", "| layout | pass | kernel | ms | KPage beside it, ms | KPage is faster by |"]
-    lines.append("|---|---|---|---|---|---|")
-    for row in rows:
-        if row["kernel"].startswith("kpage") or "kpage_ms" not in row:
-            continue
-        lines.append(
-            f"| {row['layout']} | {row['pass']} | {row['kernel']} | {row['time_ms']:.2f} "
-            f"| {row['kpage_ms']:.2f} | {row['time_ms'] / row['kpage_ms']:.2f} |"
-        )
-    return "\n".join(lines)

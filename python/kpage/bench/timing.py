@@ -87,12 +87,15 @@ def timer_of(device):
 
 def measure(functions, timer, rounds=ROUNDS):
     """{name: function} -> {name: Times}, after warm-up. All take turns in every round. Kernels of
-    many milliseconds have fewer rounds, and fewer rested calls: they do not rest while they run."""
+    many milliseconds have fewer rounds, and fewer rested calls: they do not rest while they run.
+    They must have been called before."""
     estimates = []
     for function in functions.values():
-        if timer.rested(function) < LONG_MS:
+        first = timer.rested(function)
+        if first < LONG_MS:
             function()
-        estimates.append(max(timer.rested(function), 1e-3))
+            first = timer.rested(function)
+        estimates.append(max(first, 1e-3))
     long = max(estimates) > LONG_MS
     if long:
         rounds = max(3, min(rounds, int(MEASURE_MS / sum(estimates))))

@@ -32,7 +32,9 @@ def main():
         help="what to measure, in this order; what the output file has is not measured again",
     )
     parser.add_argument("--layouts", nargs="*", help="names; default: all of the suites")
-    parser.add_argument("--kernels", nargs="*", help="peers, or configurations, by parts of their names")
+    parser.add_argument(
+        "--kernels", nargs="*", help="peers, or configurations, by parts of their names"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after these")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed calls of each kind")

@@ -29,14 +29,13 @@ inline constexpr int kConsumerRegisters = 224;
 enum class Role : std::int32_t { kKeyLoads, kValueLoads, kItems, kPadding };
 
 // Hardware barriers.
-inline constexpr std::uint32_t kTurnBarrier = 1;    // and 2: whose turn it is to issue products
-inline constexpr std::uint32_t kMergeBarrier = 3;   // the second warpgroup has handed its half over
-inline constexpr std::uint32_t kMergedBarrier = 4;  // the first has taken it in
+inline constexpr std::uint32_t kTurnBarrier = 1;      // and 2: whose turn it is to issue products
+inline constexpr std::uint32_t kHandOverBarrier = 3;  // warps of the second are past their products
 
 // Items that may be known ahead of the slowest reader.
 inline constexpr std::int32_t kItemStages = 4;
-// The readers of an item: a lane each of the loading warps, the padding warp and the consumers.
-inline constexpr std::uint32_t kItemReaders = 3 + kConsumerWarps;
+// The readers of an item: all lanes of the loading warps, the padding warp and the consumers.
+inline constexpr std::uint32_t kItemReaders = 3 * kWarpThreads + kConsumerThreads;
 
 // A row's probabilities are relative to the maximum of its first tile until a lane's sum over a
 // tile reaches this; then the maximum is taken anew. So the search for maxima, the shrinking of
@@ -83,6 +82,7 @@ struct Config {
     ptx::Barrier v_landed[kStages];  // V tiles whose invalid rows must be cleared before v_full
     ptx::Barrier item_full[kItemStages], item_empty[kItemStages];
     Item items[kItemStages];
+    ptx::Barrier merge_full, merge_empty;
     float merge_max[kGroupQRows], merge_sum[kGroupQRows];
   };
   static constexpr std::size_t kSharedBytes = sizeof(Shared);

@@ -31,8 +31,6 @@ class Consumer {
   __device__ __forceinline__ void run() {
     if (group_ == 1) {
       pass_turn();  // the other group issues first
-    } else {
-      ptx::named_arrive<kConsumerThreads>(kMergedBarrier);  // nothing has been handed over yet
     }
     for (std::uint32_t parity = 0;; parity ^= 1) {
       Item item = items_.next(shared_);
@@ -93,7 +91,8 @@ class Consumer {
     const std::int32_t last_of_second = (item.tiles - 2) | 1;
     if (group_ == 1) {
       if (merges) {
-        hand_over<C>(shared_, shared_.v[v_ring_.stage], state_);
+        hand_over<C>(shared_, shared_.v[v_ring_.stage], merge_parity_, state_);
+        merge_parity_ ^= 1;
         v_ring_.advance(item.tiles - last_of_second);
       }
       if (item.tiles % 2 != 0) {
@@ -108,9 +107,9 @@ class Consumer {
     }
     if (merges) {
       const std::int32_t stage = (first_v_stage + last_of_second) % C::kStages;
-      take_over<C>(shared_, shared_.v[stage], params_.scale_log2, state_);
-      __syncwarp();
-      release<true>(shared_.v_empty[stage]);
+      take_over<C>(shared_, shared_.v[stage], merge_parity_, params_.scale_log2, state_);
+      merge_parity_ ^= 1;
+      ptx::arrive(shared_.v_empty[stage], kConsumers);  // each lane: it has read the stage itself
     }
     store_rows<C>(params_, item, 0, state_);
   }
@@ -210,12 +209,12 @@ class Consumer {
     ptx::named_arrive<kConsumerThreads>(kTurnBarrier + (group_ ^ 1));
   }
 
-  // One lane a warp, after its own products have read the stage. On the Q64 route a stage has one
-  // reader, who counts for both.
+  // One lane for its warp, after its own products have read the stage. On the Q64 route a stage has
+  // one reader, who counts for both.
   template <bool kQ64>
   __device__ __forceinline__ void release(ptx::Barrier& empty) {
     if (threadIdx.x % kWarpThreads == 0) {
-      ptx::arrive(empty, kQ64 ? kConsumers : 1);
+      ptx::arrive(empty, kQ64 ? kConsumers * kWarpThreads : kWarpThreads);
     }
   }
 
@@ -343,6 +342,7 @@ class Consumer {
   ptx::Descriptor k_, v_;  // of stage 0
   ItemReader items_;
   Ring k_ring_, v_ring_;
+  std::uint32_t merge_parity_ = 0;
   bool k_ready_ = false;  // the stages of the next tile's K and of this one's V have landed
   bool v_ready_ = false;
   RowState<C> state_;

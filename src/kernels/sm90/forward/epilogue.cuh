@@ -47,9 +47,10 @@ __device__ __forceinline__ std::int32_t group_row() {
 // One warpgroup hands its half to the other through `stage`, a stage of the V ring that it owns.
 template <class C>
 __device__ __forceinline__ void hand_over(typename C::Shared& shared, std::byte* stage,
-                                          const RowState<C>& state) {
+                                          std::uint32_t parity, const RowState<C>& state) {
   // Every warp's products must have read the stage, and the other group the half before this one.
-  ptx::named_sync<kConsumerThreads>(kMergedBarrier);
+  ptx::named_sync<kGroupThreads>(kHandOverBarrier);
+  ptx::wait(shared.merge_empty, parity ^ 1);
   auto* o = reinterpret_cast<float*>(stage) + threadIdx.x % kGroupThreads;
 #pragma unroll
   for (std::int32_t i = 0; i < C::kOutputs; ++i) {
@@ -63,14 +64,15 @@ __device__ __forceinline__ void hand_over(typename C::Shared& shared, std::byte*
     }
   }
   ptx::fence_shared_async();
-  ptx::named_arrive<kConsumerThreads>(kMergeBarrier);
+  ptx::arrive(shared.merge_full);
 }
 
 // Takes the other warpgroup's half in.
 template <class C>
-__device__ __forceinline__ void take_over(const typename C::Shared& shared, const std::byte* stage,
-                                          float scale_log2, RowState<C>& state) {
-  ptx::named_sync<kConsumerThreads>(kMergeBarrier);
+__device__ __forceinline__ void take_over(typename C::Shared& shared, const std::byte* stage,
+                                          std::uint32_t parity, float scale_log2,
+                                          RowState<C>& state) {
+  ptx::wait(shared.merge_full, parity);
   float own[2];
   float other[2];
 #pragma unroll
@@ -88,7 +90,7 @@ __device__ __forceinline__ void take_over(const typename C::Shared& shared, cons
   for (std::int32_t i = 0; i < C::kOutputs; ++i) {
     state.o[i] = state.o[i] * own[i / 2 % 2] + o[i * kGroupThreads] * other[i / 2 % 2];
   }
-  ptx::named_arrive<kConsumerThreads>(kMergedBarrier);
+  ptx::arrive(shared.merge_empty);
 }
 
 // A 4 x 4 transpose over the lanes of a quad: lane q gets element q of each lane.

@@ -15,11 +15,13 @@ __device__ void init_barriers(typename C::Shared& shared) {
   ptx::init(shared.q_empty, kConsumerWarps);
   for (std::int32_t i = 0; i < C::kStages; ++i) {
     ptx::init(shared.k_full[i], 1);
-    ptx::init(shared.k_empty[i], kConsumerWarps);
+    ptx::init(shared.k_empty[i], kConsumerThreads);
     ptx::init(shared.v_full[i], 1);
-    ptx::init(shared.v_empty[i], kConsumerWarps);
+    ptx::init(shared.v_empty[i], kConsumerThreads);
     ptx::init(shared.v_landed[i], 1);
   }
+  ptx::init(shared.merge_full, kGroupThreads);
+  ptx::init(shared.merge_empty, kGroupThreads);
   for (std::int32_t i = 0; i < kItemStages; ++i) {
     ptx::init(shared.item_full[i], 1);
     ptx::init(shared.item_empty[i], kItemReaders);

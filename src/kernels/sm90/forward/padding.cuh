@@ -85,7 +85,7 @@ template <class C>
 __device__ void run_padding(typename C::Shared& shared, const Params& params) {
   clear_ends<C>(params);
   ItemReader items;
-  std::int32_t first_stage = 0;     // of the item's first tile
+  std::uint32_t first_load = 0;     // of V tiles, that of the item's first
   std::uint32_t landed_parity = 0;  // a bit a stage: only masked tiles land there
   for (;;) {
     const Item item = items.next(shared);
@@ -95,10 +95,14 @@ __device__ void run_padding(typename C::Shared& shared, const Params& params) {
     const std::int32_t first_masked = plan::first_masked_tile(item.walk);
     const auto* masks = reinterpret_cast<const uint4*>(params.plan.walk_masks(item.number));
     for (std::int32_t tile = first_masked; tile < item.tiles; ++tile) {
-      const std::int32_t stage = (first_stage + tile) % C::kStages;
+      const std::uint32_t load = first_load + static_cast<std::uint32_t>(tile);
+      const std::uint32_t stage = load % C::kStages;
       const uint4 tile_masks = masks[tile - first_masked];
       ptx::wait(shared.v_landed[stage], (landed_parity >> stage) & 1);
       landed_parity ^= 1u << stage;
+      // So has the loading warp asked before it loaded. But the stage may have been ordinary
+      // memory, for halves of a walk: this puts the accesses to it in order without a third party.
+      ptx::wait(shared.v_empty[stage], (load / C::kStages & 1) ^ 1);
       clear_tile<C>(shared.v[stage], tile_masks);
       ptx::fence_shared_async();
       __syncwarp();
@@ -106,7 +110,7 @@ __device__ void run_padding(typename C::Shared& shared, const Params& params) {
         ptx::arrive(shared.v_full[stage]);
       }
     }
-    first_stage = (first_stage + item.tiles) % C::kStages;
+    first_load += static_cast<std::uint32_t>(item.tiles);
     if (item.gap_end != plan::kToTheEnd) {
       clear_rows<C>(params, item.batch, item.head, item.q_row + item.q_rows,
                     min_of(item.gap_end, params.q_rows));

@@ -84,10 +84,7 @@ struct ItemReader {
   __device__ __forceinline__ Item next(Shared& shared) {
     ptx::wait(shared.item_full[at.stage], at.parity);
     const Item item = shared.items[at.stage];
-    __syncwarp();
-    if (threadIdx.x % kWarpThreads == 0) {
-      ptx::arrive(shared.item_empty[at.stage]);
-    }
+    ptx::arrive(shared.item_empty[at.stage]);
     at.advance();
     return item;
   }

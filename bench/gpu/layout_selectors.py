@@ -151,6 +151,11 @@ def vsa(tokens, rounds, rows):
     report(case, timed(steps, rounds, 3, q.device), attention, rows)
 
 
+def means(x, labels, centroids):
+    order, sizes, offsets = layouts._ops.cluster_order(labels, centroids.shape[2])
+    return layouts._ops.cluster_means(x, order, sizes, offsets, centroids)
+
+
 def svg2(tokens, rounds, rows, clusters):
     case = f"svg2-720p-{clusters[0]}-{clusters[1]}"
     q, k, v = tokens
@@ -193,7 +198,7 @@ def svg2(tokens, rounds, rows, clusters):
     steps = {
         "labels of k, once": lambda: layouts.svg2.nearest(k, k_warm.centroids),
         "labels of q, once": lambda: layouts.svg2.nearest(q, q_warm.centroids),
-        "means of k, once": lambda: layouts.svg2._moved(k, made[1].labels, k_warm.centroids),
+        "means of k, once": lambda: means(k, made[1].labels, k_warm.centroids),
         "k-means of q and k": clustered,
         "select": lambda: layouts.svg2.select(*made),
         "permute q, k, v": moved,

@@ -14,16 +14,34 @@ namespace KPAGE_EXPORT kpage {
 // lower column is higher; NaN is as low as -inf. The same on every device.
 [[nodiscard]] Status top_k(const TopKArgs& args);
 
-// The lists that a map holds.
+// Which columns of each row lead: in descending order of weight, of equal ones the lower column
+// first, those whose weights up to and with them sum up to no more than `limit`; with `crosses` one
+// more; and `least` in any case. Weights are rounded to `dtype`, where they come from scores; sums
+// are exact in units of 2^-30, the same in any order.
+[[nodiscard]] Status leading_map(const LeadingArgs& args);
+
+// The lists that a map holds. A map of coarser things than blocks serves, by the row of each list
+// and the column of each id.
 [[nodiscard]] Status lists_of_map(const ListsArgs& args);
 
 // Sums over the valid rows of each block, in fp32 and in a fixed order. What lies outside of blocks
 // is not read.
 [[nodiscard]] Status block_sums(const BlockSumsArgs& args);
 
+// Rows by cluster, in their own order within one. A label outside of [0, clusters) counts as the
+// nearest that is inside.
+[[nodiscard]] Status cluster_order(const ClusterOrderArgs& args);
+
+// The mean of the rows of each cluster, or its centroid where it has none. Sums are fp32, in a
+// fixed order; means are rounded to the dtype of x.
+[[nodiscard]] Status cluster_means(const ClusterMeansArgs& args);
+
+// Clusters end to end, each as blocks of 128 rows and one of the remainder.
+[[nodiscard]] Status cluster_blocks(const ClusterBlocksArgs& args);
+
 // The nearest centroid of each row by Euclidean distance, the lower one where several are: the
-// label step of k-means. Products are summed in fp32. CUDA devices of compute capability 8.0 or
-// newer, bf16 or fp16, head_dim 64 or 128: others are unsupported.
+// label step of k-means. Products are summed in fp32. CUDA devices of compute capability 9.0, bf16
+// or fp16, head_dim 64 or 128: others are unsupported.
 [[nodiscard]] Status nearest_centroids(const NearestArgs& args);
 
 }  // namespace kpage

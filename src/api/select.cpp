@@ -74,13 +74,48 @@ Status top_k(const TopKArgs& args) {
   return KPAGE_ON_CUDA(top_k(args));
 }
 
+Status leading_map(const LeadingArgs& args) {
+  if (args.dtype == DType::kFloat64) {
+    return invalid_argument("scores", "bfloat16, float16 or float32", "float64");
+  }
+  if (!(args.limit >= 0.0 && args.limit <= 1.0)) {
+    return invalid_argument("limit", "a number in [0, 1]", args.limit);
+  }
+  if (args.least < 0 || args.least > args.columns) {
+    return invalid_argument("least", text("0 to the ", args.columns, " columns"), args.least);
+  }
+  const std::int64_t rows = args.groups * args.rows;
+  Status status = first_error({check_counts("scores", args.groups, args.rows),
+                               check_counts("scores", args.rows, args.columns),
+                               api::check_dtype("scores", args.dtype),
+                               check_data("scores", args.scores, rows * args.columns),
+                               check_data("map", args.map, rows * args.columns)});
+  if (!status.ok() || rows == 0 || args.columns == 0) {
+    return status;
+  }
+  if (args.device.type == DeviceType::kCpu) {
+    cpu::leading_map(args);
+    return {};
+  }
+  return KPAGE_ON_CUDA(leading_map(args));
+}
+
 Status lists_of_map(const ListsArgs& args) {
-  Status status = first_error({check_counts("map", args.rows, args.columns),
-                               check_counts("max_list", args.rows, args.max_list),
-                               check_data("map", args.map, args.rows * args.columns),
-                               check_data("index", args.index, args.rows * args.max_list),
-                               check_data("nums", args.nums, args.rows)});
-  if (!status.ok() || args.rows == 0) {
+  if (args.row_of_list == nullptr && args.lists != args.rows) {
+    return invalid_argument("lists", text("the ", args.rows, " rows of the map"), args.lists);
+  }
+  if (args.column_of_id == nullptr && args.ids != args.columns) {
+    return invalid_argument("ids", text("the ", args.columns, " columns of the map"), args.ids);
+  }
+  const std::int64_t lists = args.groups * args.lists;
+  Status status = first_error(
+      {check_counts("map", args.groups, args.rows), check_counts("map", args.rows, args.columns),
+       check_counts("lists", args.groups, args.lists), check_counts("ids", args.groups, args.ids),
+       check_counts("max_list", args.groups, args.max_list),
+       check_data("map", args.map, args.groups * args.rows * args.columns),
+       check_data("index", args.index, lists * args.max_list),
+       check_data("nums", args.nums, lists)});
+  if (!status.ok() || lists == 0) {
     return status;
   }
   if (args.device.type == DeviceType::kCpu) {
@@ -108,6 +143,66 @@ Status block_sums(const BlockSumsArgs& args) {
     return {};
   }
   return KPAGE_ON_CUDA(block_sums(args));
+}
+
+Status cluster_order(const ClusterOrderArgs& args) {
+  if (args.clusters < 1) {
+    return invalid_argument("clusters", "at least 1", args.clusters);
+  }
+  Status status = first_error({check_counts("labels", args.slices, args.rows),
+                               check_counts("clusters", args.slices, args.clusters),
+                               check_data("labels", args.labels, args.slices * args.rows),
+                               check_data("order", args.order, args.slices * args.rows),
+                               check_data("sizes", args.sizes, args.slices * args.clusters),
+                               check_data("offsets", args.offsets, args.slices * args.clusters)});
+  if (!status.ok() || args.slices == 0) {
+    return status;
+  }
+  if (args.device.type == DeviceType::kCpu) {
+    cpu::cluster_order(args);
+    return {};
+  }
+  return KPAGE_ON_CUDA(cluster_order(args));
+}
+
+Status cluster_means(const ClusterMeansArgs& args) {
+  const std::int64_t slices = args.x.shape[0] * args.x.shape[1];
+  const std::int64_t clusters = slices * args.clusters;
+  const std::array operands = {api::operand("x", args.x, api::Use::kIn)};
+  Status status = first_error(
+      {api::check_dtype("x", args.x.dtype), check_counts("clusters", slices, args.clusters),
+       api::check_operands(operands, args.x.device, "x"),
+       check_data("order", args.order, slices * args.x.shape[2]),
+       check_data("sizes", args.sizes, clusters), check_data("offsets", args.offsets, clusters),
+       check_data("centroids", args.centroids, clusters * args.x.shape[3]),
+       check_data("means", args.means, clusters * args.x.shape[3]),
+       check_data("shifts", args.shifts, clusters)});
+  if (!status.ok() || clusters == 0) {
+    return status;
+  }
+  if (args.x.device.type == DeviceType::kCpu) {
+    cpu::cluster_means(args);
+    return {};
+  }
+  return KPAGE_ON_CUDA(cluster_means(args));
+}
+
+Status cluster_blocks(const ClusterBlocksArgs& args) {
+  const std::int64_t blocks = args.slices * args.blocks;
+  Status status = first_error({check_counts("sizes", args.slices, args.clusters),
+                               check_counts("blocks", args.slices, args.blocks),
+                               check_data("sizes", args.sizes, args.slices * args.clusters),
+                               check_data("cluster", args.cluster, blocks),
+                               check_data("block_sizes", args.block_sizes, blocks),
+                               check_data("block_offsets", args.block_offsets, blocks)});
+  if (!status.ok() || blocks == 0) {
+    return status;
+  }
+  if (args.device.type == DeviceType::kCpu) {
+    cpu::cluster_blocks(args);
+    return {};
+  }
+  return KPAGE_ON_CUDA(cluster_blocks(args));
 }
 
 Status nearest_centroids(const NearestArgs& args) {

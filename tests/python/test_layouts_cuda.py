@@ -59,6 +59,83 @@ def test_lists_of_map(columns):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16, torch.float16], ids=str)
+@pytest.mark.parametrize("crosses", [True, False])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_leading_map(columns, crosses, dtype):
+    weights = scores_of("ties", columns).softmax(-1).to(dtype)
+    weights[2] = 0.0
+    weights[3, ::2] = 0.0
+    for limit, least in ((0.0, 1), (0.5, 0), (0.9, columns // 2), (1.0, 0), (0.2, columns)):
+        got = layouts._ops.leading_map(weights.cuda(), limit, least=least, crosses=crosses).cpu()
+        host = layouts._ops.leading_map(weights, limit, least=least, crosses=crosses)
+        assert torch.equal(got, host), (limit, least)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_leading_map_of_equal_scores(columns):
+    # Weights are powers of 2 over a power of 2: no rounding differs.
+    generator = torch.Generator().manual_seed(columns)
+    counts = 2 ** torch.randint(0, 5, (3, columns), generator=generator).to(torch.int32)
+    counts[:, 0] += 2**18 - counts.sum(-1)
+    scores = torch.full((3, 4, columns), 0.5)
+    for limit in (0.0, 0.5, 0.99):
+        rest = {"least": columns // 10, "crosses": True}
+        got = layouts._ops.leading_map(scores.cuda(), limit, counts=counts.cuda().int(), **rest)
+        host = layouts._ops.leading_map(scores, limit, counts=counts.int(), **rest)
+        assert torch.equal(got.cpu(), host)
+
+
+@pytest.mark.parametrize("clusters", [1, 5, 300, 1000, 3000, 19000])
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 1000, 75600])
+def test_cluster_order(rows, clusters):
+    labels = torch.randint(-1, clusters + 1, (1, 2, rows), dtype=torch.int32)
+    got = layouts._ops.cluster_order(labels.cuda(), clusters)
+    for a, b in zip(got, layouts._ops.cluster_order(labels, clusters), strict=True):
+        assert torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, torch.float16], ids=str)
+@pytest.mark.parametrize("dim", [64, 128, 20])
+@pytest.mark.parametrize("clusters", [1, 7, 400])
+def test_cluster_means(clusters, dim, dtype):
+    x = torch.randn(2, 3, 900, dim).to(dtype)
+    centroids = torch.randn(2, 3, clusters, dim).to(dtype)
+    labels = torch.randint(0, clusters, (2, 3, 900), dtype=torch.int32)
+    order = layouts._ops.cluster_order(labels, clusters)
+    host = layouts._ops.cluster_means(x, *order, centroids)
+    got = layouts._ops.cluster_means(x.cuda(), *(t.cuda() for t in order), centroids.cuda())
+    for a, b in zip(got, host, strict=True):
+        torch.testing.assert_close(a.cpu(), b, atol=1e-2 if dtype != torch.float32 else 1e-5, rtol=0)
+    empty = order[1] == 0
+    assert torch.equal(got[0].cpu()[empty], centroids[empty])
+
+
+@pytest.mark.parametrize("clusters", [1, 31, 1000, 3000])
+def test_cluster_blocks(clusters):
+    sizes = torch.randint(0, 400, (2, 3, clusters), dtype=torch.int32)
+    sizes[0, 0] = 0
+    for room in (1, 2 * clusters, 4 * clusters):
+        got = layouts._ops.cluster_blocks(sizes.cuda(), room)
+        for a, b in zip(got, layouts._ops.cluster_blocks(sizes, room), strict=True):
+            assert torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("columns", [1, 65, 1000])
+def test_lists_of_rows_and_columns(columns):
+    generator = torch.Generator().manual_seed(0)
+    block_map = torch.rand(2, 3, 7, columns, generator=generator) < 0.4
+    rows = torch.randint(-1, 8, (2, 3, 11), generator=generator).int()
+    ids = torch.randint(-1, columns + 1, (2, 3, 2 * columns), generator=generator).int()
+    for given in ({"row_of_list": rows}, {"column_of_id": ids},
+                  {"row_of_list": rows, "column_of_id": ids}):
+        host = layouts._ops.lists_of_map(block_map, columns, **given)
+        moved = {name: x.cuda() for name, x in given.items()}
+        got = layouts._ops.lists_of_map(block_map.cuda(), columns, **moved)
+        for a, b in zip(got, host, strict=True):
+            assert torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, torch.float16], ids=str)
 @pytest.mark.parametrize("dim", [64, 128, 20, 256])
 @pytest.mark.parametrize("placement", ["blk128", "dense"])
 def test_means(placement, dim, dtype):
@@ -82,7 +159,7 @@ def test_means_of_rows_that_are_strided():
 
 @pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=str)
 @pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("rows, clusters", [(1, 1), (17, 5), (300, 64), (1000, 65), (257, 1000)])
+@pytest.mark.parametrize("rows, clusters", [(1, 1), (17, 5), (300, 64), (1000, 65), (257, 1000), (9000, 129)])
 def test_nearest_centroids(rows, clusters, dim, dtype):
     x, centroids = (torch.randn(2, 3, n, dim).to(dtype) for n in (rows, clusters))
     got = layouts.svg2.nearest(x.cuda(), centroids.cuda()).cpu().long()

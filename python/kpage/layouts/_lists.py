@@ -15,22 +15,6 @@ def top_k_map(scores, k):
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, index, True)
 
 
-def leading_map(weights, keep):
-    """Members by their place in descending order of weight.
-
-    Args:
-        weights: [..., N].
-        keep: function of the running sum of the sorted weights, float32 [..., N], to bool [..., N]:
-            which places are kept.
-
-    Returns:
-        bool [..., N].
-    """
-    ordered, index = weights.sort(dim=-1, descending=True, stable=True)
-    kept = keep(ordered.cumsum(-1, dtype=torch.float32))
-    return torch.zeros_like(kept).scatter(-1, index, kept)
-
-
 def joined(first_index, first_nums, second_index, second_nums):
     """The members of two lists a row, those of the first before those of the second.
 

@@ -4,7 +4,7 @@ library's attention is exact."""
 
 import torch
 
-from kpage.layouts import _checks, _lists, cubes
+from kpage.layouts import _checks, _lists, _ops, cubes
 
 
 def self_similarity(x, tiling):
@@ -60,7 +60,6 @@ def select(
         chosen = _lists.top_k_map(weights, min(count, kv_tiling.tiles))
     else:
         limit = _checks.share("cdf", cdf)
-        first = torch.arange(kv_tiling.tiles, device=q.device) == 0
-        chosen = _lists.leading_map(weights, lambda total: (total <= limit) | first)
+        chosen = _ops.leading_map(weights, limit, least=1)
     chosen = chosen | ~q_alike[..., None] | ~k_alike[:, :, None]
     return q_tiling.layout_of_map(chosen, kv_tiling=kv_tiling)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from kpage.layouts import _checks, _lists, _ops
+from kpage.layouts import _checks, _ops
 from kpage.tokens import TokenOrder, token_order
 
 _CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
@@ -82,9 +82,9 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
     settled = torch.zeros((), dtype=torch.bool, device=x.device)
     for _ in range(iterations):
         labels = nearest(x, centroids)
-        moved, sizes = _moved(x, labels, centroids)
-        shift = (moved.float() - centroids.float()).norm(dim=-1)
-        settled = settled | (shift < tolerance).all()
+        order, sizes, offsets = _ops.cluster_order(labels, centroids.shape[2])
+        moved, shifts = _ops.cluster_means(x, order, sizes, offsets, centroids)
+        settled = settled | (shifts < tolerance).all()
         centroids = torch.where(settled, centroids, moved)
     return Clusters(labels, sizes, centroids)
 
@@ -108,22 +108,6 @@ def nearest(x, centroids):
     return torch.cat(labels, 1).to(torch.int32).unflatten(0, x.shape[:2])
 
 
-def _moved(x, labels, centroids):
-    """Means of the rows of each cluster, [B, H, C, D]; and sizes, int32 [B, H, C]."""
-    count = centroids.shape[2]
-    sizes = _sizes(labels, count)
-    sums = _ops.cluster_sums(x, sizes, _order(labels, count))
-    means = sums / sizes.clamp(min=1)[..., None]
-    kept = (sizes == 0)[..., None]
-    return torch.where(kept, centroids, means.to(centroids.dtype)), sizes
-
-
-def _sizes(labels, count):
-    ones = torch.ones((), dtype=torch.int32, device=labels.device).expand(labels.shape)
-    zeros = torch.zeros((*labels.shape[:2], count), dtype=torch.int32, device=labels.device)
-    return zeros.scatter_add(2, labels.long(), ones)
-
-
 # --- Selection --------------------------------------------------------------------------------
 
 
@@ -133,7 +117,8 @@ def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
     P_ij = n_j exp(S_ij) / sum_l n_l exp(S_il), with S the scaled products of centroids and n the
     sizes of the key clusters: in float32, then rounded to the dtype of the centroids. Of a row in
     descending order (ties: the lower cluster first) those are kept up to and with the one that takes
-    the sum over `top_p`, and the first int(min_ratio * C) in any case. Sums are float32.
+    the sum over `top_p`, and the first int(min_ratio * C) in any case. Sums are exact in units of
+    2^-30.
 
     Args:
         q, k: Clusters of the queries and the keys; k may have fewer heads.
@@ -145,17 +130,9 @@ def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
     top_p, min_ratio = _checks.share("top_p", top_p), _checks.share("min_ratio", min_ratio)
     group = _checks.grouped(q.centroids, k.centroids)
     keys, sizes = (x.repeat_interleave(group, dim=1) for x in (k.centroids, k.sizes))
-    dtype = q.centroids.dtype
-    scores = (q.centroids @ keys.mT / math.sqrt(keys.shape[-1])).float()
-    weights = sizes[:, :, None] * torch.exp(scores - scores.amax(-1, keepdim=True))
-    weights = (weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)).to(dtype)
+    scores = q.centroids @ keys.mT / math.sqrt(keys.shape[-1])
     floor = max(int(min_ratio * sizes.shape[-1]), 1)
-    always = torch.arange(sizes.shape[-1], device=scores.device) < floor
-
-    def keep(total):
-        return always | (F.pad(total, (1, -1)) <= top_p)
-
-    return _lists.leading_map(weights, keep)
+    return _ops.leading_map(scores, top_p, counts=sizes, least=floor, crosses=True)
 
 
 def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
@@ -189,55 +166,29 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
     k_sizes = k.sizes.repeat_interleave(group, dim=1)
     if text:
         chosen = _with_text(chosen)
-    q_blocks = _Blocks(_append(q.sizes, text), q.labels.shape[2] + sum(text))
-    kv_blocks = _Blocks(_append(k_sizes, text), q.labels.shape[2] + sum(text))
-    index, nums = _block_lists(chosen, q_blocks, kv_blocks, max_list)
-    orders = (token_order(_order(x.labels, x.sizes.shape[2], sum(text))) for x in (q, k))
+    tokens = q.labels.shape[2] + sum(text)
+    q_sizes, k_sizes = _append(q.sizes, text), _append(k_sizes, text)
+    q_cluster, *q_blocks = _ops.cluster_blocks(q_sizes, most_blocks(tokens, q_sizes.shape[-1]))
+    k_cluster, *k_blocks = _ops.cluster_blocks(k_sizes, most_blocks(tokens, k_sizes.shape[-1]))
+    # Every block of a query cluster gets all blocks of the key clusters that it attends to.
+    index, nums = _ops.lists_of_map(
+        chosen, max_list, row_of_list=q_cluster, column_of_id=k_cluster
+    )
     arguments = {
         "q2k_block_index": index,
         "q2k_block_nums": nums,
-        "q_block_sizes": q_blocks.sizes,
-        "kv_block_sizes": kv_blocks.sizes,
-        "q_block_offsets": q_blocks.offsets,
-        "kv_block_offsets": kv_blocks.offsets,
+        "q_block_sizes": q_blocks[0],
+        "kv_block_sizes": k_blocks[0],
+        "q_block_offsets": q_blocks[1],
+        "kv_block_offsets": k_blocks[1],
     }
-    return Permuted(arguments, *orders)
+    return Permuted(arguments, *(_token_order(x, sum(text)) for x in (q, k)))
 
 
 def most_blocks(tokens, clusters):
     """The most blocks that clusters of so many tokens, some maybe empty, are split into."""
     used = min(tokens, clusters)
     return used + (tokens - used) // 128
-
-
-class _Blocks:
-    """Clusters end to end as blocks: as many as there may be, the last ones empty."""
-
-    def __init__(self, cluster_sizes, tokens):
-        count = most_blocks(tokens, cluster_sizes.shape[-1])
-        blocks = (cluster_sizes + 127) // 128
-        ends = blocks.cumsum(-1, dtype=torch.int32)
-        number = torch.arange(count, dtype=torch.int32, device=ends.device)
-        number = number.expand(*ends.shape[:-1], count).contiguous()
-        cluster = torch.searchsorted(ends, number, right=True)
-        self.cluster = cluster.clamp(max=cluster_sizes.shape[-1] - 1)  # int64 [B, H, blocks]
-        within = 128 * (number - (ends - blocks).gather(-1, self.cluster))
-        size = cluster_sizes.gather(-1, self.cluster) - within
-        self.used = number < ends[..., -1:]
-        self.sizes = torch.where(self.used, size.clamp(0, 128), 0)  # int32 [B, H, blocks]
-        begin = cluster_sizes.cumsum(-1, dtype=torch.int32) - cluster_sizes
-        offsets = begin.gather(-1, self.cluster) + within
-        self.offsets = torch.where(self.used, offsets, 0)
-
-
-def _block_lists(chosen, q, kv, max_list):
-    """Every block of a query cluster gets all blocks of the key clusters that it attends to."""
-    columns = kv.cluster[:, :, None].expand(-1, -1, chosen.shape[2], -1)
-    of_clusters = chosen.gather(3, columns) & kv.used[:, :, None]
-    index, nums = _lists.lists_of_map(of_clusters, max_list)
-    rows = q.cluster
-    index = index.gather(2, rows[..., None].expand(-1, -1, -1, index.shape[-1]))
-    return index, torch.where(q.used, nums.gather(2, rows), 0)
 
 
 def _with_text(chosen):
@@ -257,13 +208,13 @@ def _append(sizes, text):
     return torch.cat([sizes, tail], -1)
 
 
-def _order(labels, clusters, text_tokens=0):
-    """int32 [B, H, tokens]: tokens by cluster, in their own order within one; text last."""
-    tokens = labels.shape[2]
-    # One sort for all heads: theirs are told apart by the key, and the result by its place.
-    heads = torch.arange(labels.shape[0] * labels.shape[1], device=labels.device)[:, None]
-    key = (labels.flatten(0, 1) + clusters * heads).to(torch.int32)
-    order = key.flatten().sort(stable=True).indices.view(key.shape) - tokens * heads
-    text = torch.arange(text_tokens, device=labels.device) + tokens
-    order = torch.cat([order, text.expand(order.shape[0], -1)], -1)
-    return order.to(torch.int32).unflatten(0, labels.shape[:2])
+def _token_order(clusters, text_tokens):
+    """Tokens by cluster, in their own order within one; text last."""
+    order, _, _ = _ops.cluster_order(clusters.labels, clusters.sizes.shape[2])
+    if text_tokens > 0:
+        first = order.shape[-1]
+        text = torch.arange(
+            first, first + text_tokens, dtype=torch.int32, device=order.device
+        )
+        order = torch.cat([order, text.expand(*order.shape[:-1], -1)], -1)
+    return token_order(order)

@@ -165,6 +165,24 @@ Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& map
                        {pitch, kSlabBytes}, {kBoxColumns, kBoxRows, box_slabs}, maps.group);
 }
 
+Status encode_box_map(const TensorRef& tensor, const char* name, std::int32_t rows,
+                      CUtensorMap& map) {
+  if (Status status = check_pageable(tensor, name); !status.ok()) {
+    return status;
+  }
+  Encode encode = nullptr;
+  if (Status status = find_encoder(encode); !status.ok()) {
+    return status;
+  }
+  return encode_map<3>(encode, tensor, name,
+                       {kSlabColumns, static_cast<cuuint64_t>(tensor.shape[2]),
+                        static_cast<cuuint64_t>(slab_count(tensor))},
+                       {static_cast<cuuint64_t>(pitch_bytes(tensor)), kSlabBytes},
+                       {kBoxColumns, static_cast<cuuint32_t>(rows),
+                        static_cast<cuuint32_t>(tensor.shape[3] / kSlabColumns)},
+                       map);
+}
+
 Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps) {
   if (!has_elements(tensor)) {
     maps = {};  // nothing will be loaded through them

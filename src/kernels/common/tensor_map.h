@@ -54,4 +54,10 @@ struct RowMaps {
 [[nodiscard]] Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps);
 [[nodiscard]] Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps);
 
+// A map of one tensor whose boxes are `rows` rows, at most 256, of all slabs, coordinates
+// {0, row, slab}. In shared memory a box is [slab][rows][64 columns] with the same swizzle. Rows
+// past the tensor come as zeros. The tensor is checked first, and must have elements.
+[[nodiscard]] Status encode_box_map(const TensorRef& tensor, const char* name, std::int32_t rows,
+                                    CUtensorMap& map);
+
 }  // namespace kpage::kernels

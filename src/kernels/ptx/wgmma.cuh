@@ -65,11 +65,15 @@ __device__ __forceinline__ void wgmma_wait() {
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define KPAGE_D16 KPAGE_D8(0), KPAGE_D8(8)
 #define KPAGE_D32(i) KPAGE_D8(i), KPAGE_D8(i + 8), KPAGE_D8(i + 16), KPAGE_D8(i + 24)
+#define KPAGE_D52 \
+  KPAGE_D32(0), KPAGE_D8(32), KPAGE_D8(40), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51])
 #define KPAGE_D64 KPAGE_D32(0), KPAGE_D32(32)
 #define KPAGE_TEXT16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define KPAGE_TEXT32                                                                           \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
   "%25,%26,%27,%28,%29,%30,%31"
+#define KPAGE_TEXT52 \
+  KPAGE_TEXT32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51"
 #define KPAGE_TEXT64                                                                              \
   KPAGE_TEXT32                                                                                    \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
@@ -122,11 +126,15 @@ __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], Descriptor a_de
 template <class Element, Major kB = Major::kKMajor, int kAccumulators>
 __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], const std::uint32_t* a_regs,
                                       Descriptor b_desc, bool accumulate) {
-  static_assert(kAccumulators == 64 || kAccumulators == 32, "N is 128 or 64");
+  static_assert(kAccumulators == 64 || kAccumulators == 52 || kAccumulators == 32,
+                "N is 128, 104 or 64");
   if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
     if constexpr (kAccumulators == 64) {
       KPAGE_WGMMA_RS("128", "bf16", KPAGE_TEXT64, KPAGE_D64, "%64,%65,%66,%67", "%68", "%69",
                      "%70");
+    } else if constexpr (kAccumulators == 52) {
+      KPAGE_WGMMA_RS("104", "bf16", KPAGE_TEXT52, KPAGE_D52, "%52,%53,%54,%55", "%56", "%57",
+                     "%58");
     } else {
       KPAGE_WGMMA_RS("64", "bf16", KPAGE_TEXT32, KPAGE_D32(0), "%32,%33,%34,%35", "%36", "%37",
                      "%38");
@@ -135,6 +143,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], const std::uint
     static_assert(std::is_same_v<Element, __half>);
     if constexpr (kAccumulators == 64) {
       KPAGE_WGMMA_RS("128", "f16", KPAGE_TEXT64, KPAGE_D64, "%64,%65,%66,%67", "%68", "%69", "%70");
+    } else if constexpr (kAccumulators == 52) {
+      KPAGE_WGMMA_RS("104", "f16", KPAGE_TEXT52, KPAGE_D52, "%52,%53,%54,%55", "%56", "%57", "%58");
     } else {
       KPAGE_WGMMA_RS("64", "f16", KPAGE_TEXT32, KPAGE_D32(0), "%32,%33,%34,%35", "%36", "%37",
                      "%38");
@@ -145,9 +155,11 @@ __device__ __forceinline__ void wgmma(float (&d)[kAccumulators], const std::uint
 #undef KPAGE_D8
 #undef KPAGE_D16
 #undef KPAGE_D32
+#undef KPAGE_D52
 #undef KPAGE_D64
 #undef KPAGE_TEXT16
 #undef KPAGE_TEXT32
+#undef KPAGE_TEXT52
 #undef KPAGE_TEXT64
 #undef KPAGE_WGMMA_SS
 #undef KPAGE_WGMMA_RS

@@ -1,0 +1,115 @@
+// Means of clusters: a CUDA block each, which also tells how far the centroid has moved.
+#include <algorithm>
+
+#include <cuda_runtime.h>
+
+#include "kernels/common/check.h"
+#include "kernels/common/warp.cuh"
+#include "kernels/select/launch.h"
+#include "kernels/select/row_sums.cuh"
+
+namespace kpage::kernels {
+namespace {
+
+constexpr std::int32_t kThreads = 128;
+constexpr std::int64_t kMostGridY = 65535;
+
+struct MeansParams {
+  const void* x;
+  std::int64_t batch_stride, head_stride, row_stride;  // in elements
+  std::int64_t heads, slices, rows;
+  const std::int32_t* order;
+  const std::int32_t* sizes;
+  const std::int32_t* offsets;
+  const void* centroids;
+  std::int32_t clusters;
+  std::int32_t head_dim;
+  void* means;
+  float* shifts;
+};
+
+template <class Element, std::int32_t kElements>
+__global__ void __launch_bounds__(kThreads) means_kernel(const MeansParams p) {
+  __shared__ float parts[kThreads * kElements];
+  __shared__ float squares[kThreads / kWarp];
+  const auto thread = static_cast<std::int32_t>(threadIdx.x);
+  for (std::int64_t slice = blockIdx.y; slice < p.slices; slice += gridDim.y) {
+    const std::int64_t cluster = slice * p.clusters + blockIdx.x;
+    const auto* x = static_cast<const Element*>(p.x) + slice / p.heads * p.batch_stride +
+                    slice % p.heads * p.head_stride;
+    const std::int32_t* order = p.order + slice * p.rows;
+    const std::int32_t size = p.sizes[cluster];
+    const std::int64_t begin = max(p.offsets[cluster], 0);
+    const std::int32_t groups = select::sum_rows<Element, kElements, kThreads>(
+        x, p.row_stride, p.head_dim, begin, min(begin + size, p.rows), parts,
+        [&](std::int64_t place) -> std::int64_t {
+          const std::int32_t row = order[place];
+          return row < p.rows ? row : -1;
+        });
+    __syncthreads();
+    const auto* centroid = static_cast<const Element*>(p.centroids) + cluster * p.head_dim;
+    auto* mean = static_cast<Element*>(p.means) + cluster * p.head_dim;
+    float square = 0.0F;
+    for (std::int32_t d = thread; d < p.head_dim; d += kThreads) {
+      float total = 0.0F;
+      for (std::int32_t g = 0; g < groups; ++g) {
+        total += parts[g * p.head_dim + d];
+      }
+      const Element old = centroid[d];
+      const Element moved = size > 0 ? static_cast<Element>(total / static_cast<float>(size)) : old;
+      mean[d] = moved;
+      const float shift = select::to_float(moved) - select::to_float(old);
+      square += shift * shift;
+    }
+#pragma unroll
+    for (std::int32_t step = kWarp / 2; step > 0; step /= 2) {
+      square += __shfl_xor_sync(kAllLanes, square, step);
+    }
+    if (lane_id() == 0) {
+      squares[thread / kWarp] = square;
+    }
+    __syncthreads();
+    if (thread == 0) {
+      float sum = 0.0F;
+      for (const float of_warp : squares) {
+        sum += of_warp;
+      }
+      p.shifts[cluster] = sqrtf(sum);
+    }
+  }
+}
+
+}  // namespace
+
+Status cluster_means(const ClusterMeansArgs& args) {
+  const auto& [batch, heads, rows, head_dim] = args.x.shape;
+  if (select::lanes_of(args.x) > kThreads || args.clusters > 0x7fffffff) {
+    return {ErrorCode::kUnsupported,
+            "cluster_means on a CUDA device: rows of at most 128 elements, or of 2,048 bytes where "
+            "they are aligned to 16"};
+  }
+  const MeansParams params{args.x.data,
+                           args.x.stride[0],
+                           args.x.stride[1],
+                           args.x.stride[2],
+                           heads,
+                           batch * heads,
+                           rows,
+                           args.order,
+                           args.sizes,
+                           args.offsets,
+                           args.centroids,
+                           static_cast<std::int32_t>(args.clusters),
+                           static_cast<std::int32_t>(head_dim),
+                           args.means,
+                           args.shifts};
+  const dim3 grid(static_cast<unsigned>(params.clusters),
+                  static_cast<unsigned>(std::min(params.slices, kMostGridY)));
+  select::with_vectors(args.x, [&]<class Element, std::int32_t kElements>() {
+    means_kernel<Element, kElements><<<grid, kThreads, 0, args.stream>>>(params);
+  });
+  KPAGE_CUDA_TRY(cudaGetLastError());
+  return {};
+}
+
+}  // namespace kpage::kernels

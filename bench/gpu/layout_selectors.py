@@ -152,7 +152,7 @@ def vsa(tokens, rounds, rows):
 
 
 def means(x, labels, centroids):
-    order, sizes, offsets = layouts._ops.cluster_order(labels, centroids.shape[2])
+    order, _, sizes, offsets = layouts._ops.cluster_order(labels, centroids.shape[2])
     return layouts._ops.cluster_means(x, order, sizes, offsets, centroids)
 
 

@@ -225,8 +225,9 @@ Tensor block_sums(const Tensor& x, const Tensor& sizes, const Tensor& offsets,
   return sums;
 }
 
-// labels int [B, H, S] -> order [B, H, S], sizes and offsets [B, H, clusters].
-std::tuple<Tensor, Tensor, Tensor> cluster_order(const Tensor& labels, std::int64_t clusters) {
+// labels int [B, H, S] -> order and places [B, H, S], sizes and offsets [B, H, clusters].
+std::tuple<Tensor, Tensor, Tensor, Tensor> cluster_order(const Tensor& labels,
+                                                         std::int64_t clusters) {
   const auto device_guard = guard(labels);
   const Rows rows = rows_of("labels", labels);
   check_ints("labels", labels, labels, labels.numel());
@@ -234,6 +235,7 @@ std::tuple<Tensor, Tensor, Tensor> cluster_order(const Tensor& labels, std::int6
     throw_if_error(invalid_argument("clusters", "at least 1", clusters));
   }
   const Tensor order = torch::stable::new_empty(labels, rows.shape, ScalarType::Int);
+  const Tensor places = torch::stable::new_empty(labels, rows.shape, ScalarType::Int);
   const Tensor sizes = torch::stable::new_empty(labels, rows.with(clusters), ScalarType::Int);
   const Tensor offsets = torch::stable::new_empty(labels, rows.with(clusters), ScalarType::Int);
   ClusterOrderArgs args;
@@ -243,12 +245,13 @@ std::tuple<Tensor, Tensor, Tensor> cluster_order(const Tensor& labels, std::int6
   args.rows = rows.columns;
   args.clusters = clusters;
   args.order = ints_of(order);
+  args.places = ints_of(places);
   args.sizes = ints_of(sizes);
   args.offsets = ints_of(offsets);
   args.stream = current_stream(labels);
   args.threads = threads();
   throw_if_error(kpage::cluster_order(args));
-  return {order, sizes, offsets};
+  return {order, places, sizes, offsets};
 }
 
 // x [B, H, S, D], order [B, H, S], sizes and offsets [B, H, C], centroids [B, H, C, D] -> means
@@ -357,7 +360,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(kpage, m) {
       "lists_of_map(Tensor map, int max_list, Tensor? row_of_list=None, Tensor? column_of_id=None) "
       "-> (Tensor, Tensor)");
   m.def("block_sums(Tensor x, Tensor sizes, Tensor offsets, Tensor? block_of_row) -> Tensor");
-  m.def("cluster_order(Tensor labels, int clusters) -> (Tensor, Tensor, Tensor)");
+  m.def("cluster_order(Tensor labels, int clusters) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "cluster_means(Tensor x, Tensor order, Tensor sizes, Tensor offsets, Tensor centroids) -> "
       "(Tensor, Tensor)");

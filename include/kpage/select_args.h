@@ -74,7 +74,8 @@ struct ClusterOrderArgs {
   std::int64_t slices = 0;
   std::int64_t rows = 0;
   std::int64_t clusters = 0;        // at least 1
-  std::int32_t* order = nullptr;    // [slices, rows], out
+  std::int32_t* order = nullptr;    // [slices, rows], out: the row at each place
+  std::int32_t* places = nullptr;   // [slices, rows], out: the place of each row
   std::int32_t* sizes = nullptr;    // [slices, clusters], out
   std::int32_t* offsets = nullptr;  // [slices, clusters], out: where each begins in `order`
   Stream stream = nullptr;

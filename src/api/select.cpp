@@ -153,6 +153,7 @@ Status cluster_order(const ClusterOrderArgs& args) {
                                check_counts("clusters", args.slices, args.clusters),
                                check_data("labels", args.labels, args.slices * args.rows),
                                check_data("order", args.order, args.slices * args.rows),
+                               check_data("places", args.places, args.slices * args.rows),
                                check_data("sizes", args.sizes, args.slices * args.clusters),
                                check_data("offsets", args.offsets, args.slices * args.clusters)});
   if (!status.ok() || args.slices == 0) {

@@ -29,7 +29,8 @@ void cluster_order(const ClusterOrderArgs& args) {
     }
     for (std::int64_t row = 0; row < args.rows; ++row) {
       std::int32_t& place = next[static_cast<std::size_t>(std::clamp(labels[row], 0, last))];
-      args.order[slice * args.rows + place++] = static_cast<std::int32_t>(row);
+      args.order[slice * args.rows + place] = static_cast<std::int32_t>(row);
+      args.places[slice * args.rows + row] = place++;
     }
   });
 }

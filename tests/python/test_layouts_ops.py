@@ -82,15 +82,16 @@ def test_leading_map_takes_no_weight_from_what_is_none():
 def test_cluster_order(rows, clusters):
     generator = torch.Generator().manual_seed(rows)
     labels = torch.randint(0, clusters, (2, 3, rows), generator=generator).to(torch.int32)
-    order, sizes, offsets = steps.cluster_order(labels, clusters)
+    order, places, sizes, offsets = steps.cluster_order(labels, clusters)
     assert torch.equal(order, labels.argsort(dim=-1, stable=True).to(torch.int32))
+    assert torch.equal(places, order.argsort(dim=-1).to(torch.int32))
     for row, found in zip(labels.flatten(0, 1), sizes.flatten(0, 1), strict=True):
         assert torch.equal(found, row.bincount(minlength=clusters).int())
     assert torch.equal(offsets, sizes.cumsum(-1).int() - sizes)
 
 
 def test_labels_outside_count_as_the_nearest():
-    order, sizes, _ = steps.cluster_order(torch.tensor([7, -3, 1, 0], dtype=torch.int32), 2)
+    order, _, sizes, _ = steps.cluster_order(torch.tensor([7, -3, 1, 0], dtype=torch.int32), 2)
     assert order.tolist() == [1, 3, 0, 2] and sizes.tolist() == [2, 2]
 
 
@@ -98,9 +99,9 @@ def test_cluster_means():
     x = torch.randn(2, 3, 200, 8).to(torch.bfloat16)
     labels = torch.randint(0, 5, (2, 3, 200)).to(torch.int32)
     centroids = torch.randn(2, 3, 6, 8).to(torch.bfloat16)
-    order = steps.cluster_order(labels, 6)
+    order, _, *parts = steps.cluster_order(labels, 6)
     for rows in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
-        means, shifts = steps.cluster_means(rows, *order, centroids)
+        means, shifts = steps.cluster_means(rows, order, *parts, centroids)
         for c in range(5):
             mine = (labels == c)[..., None]
             expected = torch.where(mine, x.double(), 0.0).sum(2) / mine.sum(2)
@@ -153,9 +154,9 @@ def test_opcheck():
     rows = torch.tensor([[0, 2, 1]], dtype=torch.int32)
     torch.library.opcheck(ops.lists_of_map.default, (torch.rand(1, 3, 7) < 0.5, 4, rows, rows))
     torch.library.opcheck(ops.leading_map.default, (torch.rand(3, 7), None, 0.5, 1, True))
-    order = ops.cluster_order(rows[None], 3)
+    order, _, *parts = ops.cluster_order(rows[None], 3)
     torch.library.opcheck(ops.cluster_order.default, (rows[None], 3))
-    means = (torch.rand(1, 1, 3, 8), *order, torch.rand(1, 1, 3, 8))
+    means = (torch.rand(1, 1, 3, 8), order, *parts, torch.rand(1, 1, 3, 8))
     torch.library.opcheck(ops.cluster_means.default, means)
     torch.library.opcheck(ops.cluster_blocks.default, (rows, 5))
 

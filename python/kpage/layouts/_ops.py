@@ -25,7 +25,8 @@ def _(scores, counts, limit, least, crosses):
 @torch.library.register_fake("kpage::cluster_order")
 def _(labels, clusters):
     shape = (*labels.shape[:-1], clusters)
-    return torch.empty_like(labels), labels.new_empty(shape), labels.new_empty(shape)
+    rows = (torch.empty_like(labels) for _ in range(2))
+    return (*rows, *(labels.new_empty(shape) for _ in range(2)))
 
 
 @torch.library.register_fake("kpage::cluster_means")
@@ -134,6 +135,7 @@ def cluster_order(labels, clusters):
 
     Returns:
         order: int32 [..., S], the row at each place.
+        places: int32 [..., S], the place of each row: its inverse.
         sizes, offsets: int32 [..., clusters], of each cluster in `order`.
     """
     return ops.cluster_order(labels.contiguous(), clusters)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kpage.layouts import _checks, _ops
-from kpage.tokens import TokenOrder, token_order
+from kpage.tokens import TokenOrder
 
 _CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
 
@@ -21,6 +21,7 @@ class Clusters(NamedTuple):
     labels: torch.Tensor  # int32 [B, H, S]
     sizes: torch.Tensor  # int32 [B, H, C]
     centroids: torch.Tensor  # [B, H, C, D], dtype of the rows
+    order: TokenOrder | None = None  # by label, as `select` makes it where there is none
 
 
 class Permuted(NamedTuple):
@@ -82,11 +83,11 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
     settled = torch.zeros((), dtype=torch.bool, device=x.device)
     for _ in range(iterations):
         labels = nearest(x, centroids)
-        order, sizes, offsets = _ops.cluster_order(labels, centroids.shape[2])
+        order, places, sizes, offsets = _ops.cluster_order(labels, centroids.shape[2])
         moved, shifts = _ops.cluster_means(x, order, sizes, offsets, centroids)
         settled = settled | (shifts < tolerance).all()
         centroids = torch.where(settled, centroids, moved)
-    return Clusters(labels, sizes, centroids)
+    return Clusters(labels, sizes, centroids, TokenOrder(order, places))
 
 
 def nearest(x, centroids):
@@ -210,11 +211,13 @@ def _append(sizes, text):
 
 def _token_order(clusters, text_tokens):
     """Tokens by cluster, in their own order within one; text last."""
-    order, _, _ = _ops.cluster_order(clusters.labels, clusters.sizes.shape[2])
-    if text_tokens > 0:
-        first = order.shape[-1]
-        text = torch.arange(
-            first, first + text_tokens, dtype=torch.int32, device=order.device
-        )
-        order = torch.cat([order, text.expand(*order.shape[:-1], -1)], -1)
-    return token_order(order)
+    order = clusters.order
+    if order is None:
+        order = TokenOrder(*_ops.cluster_order(clusters.labels, clusters.sizes.shape[2])[:2])
+    if text_tokens == 0:
+        return order
+    first = clusters.labels.shape[2]
+    text = torch.arange(
+        first, first + text_tokens, dtype=torch.int32, device=clusters.labels.device
+    )
+    return TokenOrder(*(torch.cat([x, text.expand(*x.shape[:-1], -1)], -1) for x in order))

@@ -16,7 +16,8 @@ constexpr std::int64_t kMostGridY = 65535;
 struct SumParams {
   const void* x;
   std::int64_t batch_stride, head_stride, row_stride;  // in elements
-  std::int64_t heads, slices, rows;
+  std::int64_t heads, slices;
+  std::int32_t rows;
   const std::int32_t* sizes;
   const std::int32_t* offsets;
   std::int64_t partition_stride;  // between slices; 0 where all share one
@@ -32,11 +33,13 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const SumParams p) {
   for (std::int64_t slice = blockIdx.y; slice < p.slices; slice += gridDim.y) {
     const auto* x = static_cast<const Element*>(p.x) + slice / p.heads * p.batch_stride +
                     slice % p.heads * p.head_stride;
-    const std::int64_t begin = p.offsets[slice * p.partition_stride + block];
-    const std::int64_t end = min(begin + p.sizes[slice * p.partition_stride + block], p.rows);
+    const std::int64_t first = p.offsets[slice * p.partition_stride + block];
+    const std::int64_t past = first + p.sizes[slice * p.partition_stride + block];
+    const auto begin =
+        static_cast<std::int32_t>(min(max(first, std::int64_t{0}), std::int64_t{p.rows}));
+    const auto end = static_cast<std::int32_t>(min(past, std::int64_t{p.rows}));
     const std::int32_t groups = select::sum_rows<Element, kElements, kThreads>(
-        x, p.row_stride, p.head_dim, max(begin, std::int64_t{0}), end, parts,
-        [](std::int64_t row) { return row; });
+        x, p.row_stride, p.head_dim, begin, end, parts, [](std::int32_t row) { return row; });
     __syncthreads();
     for (auto d = static_cast<std::int32_t>(threadIdx.x); d < p.head_dim; d += kThreads) {
       float total = 0.0F;
@@ -53,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const SumParams p) {
 
 Status block_sums(const BlockSumsArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (select::lanes_of(args.x) > kThreads || args.blocks > 0x7fffffff) {
+  if (select::lanes_of(args.x) > kThreads || args.blocks > 0x7fffffff || rows > 0x7fffffff) {
     return {
         ErrorCode::kUnsupported,
         "block_sums on a CUDA device: rows of at most 256 elements, or of 4,096 bytes where they "
@@ -65,7 +68,7 @@ Status block_sums(const BlockSumsArgs& args) {
                          args.x.stride[2],
                          heads,
                          batch * heads,
-                         rows,
+                         static_cast<std::int32_t>(rows),
                          args.sizes,
                          args.offsets,
                          args.per_head ? args.blocks : 0,

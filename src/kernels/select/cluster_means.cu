@@ -11,13 +11,16 @@
 namespace kpage::kernels {
 namespace {
 
-constexpr std::int32_t kThreads = 128;
-constexpr std::int64_t kMostGridY = 65535;
+constexpr std::int32_t kThreads = 256;
+// Blocks of an SM. Left to itself the assembler aims at more than fit without spills.
+template <std::int32_t kElements>
+constexpr std::int32_t kLeastBlocks = kElements == 8 ? 8 : 6;
+constexpr std::int32_t kMostGridY = 65535;
 
 struct MeansParams {
   const void* x;
   std::int64_t batch_stride, head_stride, row_stride;  // in elements
-  std::int64_t heads, slices, rows;
+  std::int32_t heads, slices, rows;
   const std::int32_t* order;
   const std::int32_t* sizes;
   const std::int32_t* offsets;
@@ -29,20 +32,23 @@ struct MeansParams {
 };
 
 template <class Element, std::int32_t kElements>
-__global__ void __launch_bounds__(kThreads) means_kernel(const MeansParams p) {
+__global__ void __launch_bounds__(kThreads, kLeastBlocks<kElements>)
+    means_kernel(const MeansParams p) {
   __shared__ float parts[kThreads * kElements];
   __shared__ float squares[kThreads / kWarp];
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
-  for (std::int64_t slice = blockIdx.y; slice < p.slices; slice += gridDim.y) {
-    const std::int64_t cluster = slice * p.clusters + blockIdx.x;
-    const auto* x = static_cast<const Element*>(p.x) + slice / p.heads * p.batch_stride +
+  for (auto slice = static_cast<std::int32_t>(blockIdx.y); slice < p.slices;
+       slice += static_cast<std::int32_t>(gridDim.y)) {
+    const std::int64_t cluster = static_cast<std::int64_t>(slice) * p.clusters + blockIdx.x;
+    const auto* x = static_cast<const Element*>(p.x) +
+                    static_cast<std::int64_t>(slice / p.heads) * p.batch_stride +
                     slice % p.heads * p.head_stride;
-    const std::int32_t* order = p.order + slice * p.rows;
+    const std::int32_t* order = p.order + static_cast<std::int64_t>(slice) * p.rows;
     const std::int32_t size = p.sizes[cluster];
-    const std::int64_t begin = max(p.offsets[cluster], 0);
+    const std::int32_t begin = min(max(p.offsets[cluster], 0), p.rows);
     const std::int32_t groups = select::sum_rows<Element, kElements, kThreads>(
-        x, p.row_stride, p.head_dim, begin, min(begin + size, p.rows), parts,
-        [&](std::int64_t place) -> std::int64_t {
+        x, p.row_stride, p.head_dim, begin, begin + min(size, p.rows - begin), parts,
+        [&](std::int32_t place) {
           const std::int32_t row = order[place];
           return row < p.rows ? row : -1;
         });
@@ -83,18 +89,19 @@ __global__ void __launch_bounds__(kThreads) means_kernel(const MeansParams p) {
 
 Status cluster_means(const ClusterMeansArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (select::lanes_of(args.x) > kThreads || args.clusters > 0x7fffffff) {
+  if (select::lanes_of(args.x) > kThreads || args.clusters > 0x7fffffff || rows > 0x7fffffff ||
+      batch * heads > 0x7fffffff) {
     return {ErrorCode::kUnsupported,
-            "cluster_means on a CUDA device: rows of at most 128 elements, or of 2,048 bytes where "
+            "cluster_means on a CUDA device: rows of at most 256 elements, or of 4,096 bytes where "
             "they are aligned to 16"};
   }
   const MeansParams params{args.x.data,
                            args.x.stride[0],
                            args.x.stride[1],
                            args.x.stride[2],
-                           heads,
-                           batch * heads,
-                           rows,
+                           static_cast<std::int32_t>(heads),
+                           static_cast<std::int32_t>(batch * heads),
+                           static_cast<std::int32_t>(rows),
                            args.order,
                            args.sizes,
                            args.offsets,

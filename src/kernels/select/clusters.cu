@@ -44,20 +44,21 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) order_kernel(const ClusterO
   for (std::int64_t slice = blockIdx.y; slice < args.slices; slice += gridDim.y) {
     const std::int32_t* labels = args.labels + slice * rows;
     std::int32_t* order = args.order + slice * rows;
+    std::int32_t* places = args.places + slice * rows;
     const auto label_of = [&](std::int32_t row) { return min(max(labels[row], 0), clusters - 1); };
     for (std::int32_t i = thread; i < (warps + 2) * clusters; i += threads) {
       counters[i] = 0;
     }
     __syncthreads();
-#pragma unroll 4
+#pragma unroll 8
     for (std::int32_t row = thread; row < part_begin; row += threads) {
       atomicAdd(before + label_of(row), 1);
     }
-#pragma unroll 4
+#pragma unroll 8
     for (std::int32_t row = part_end + thread; row < rows; row += threads) {
       atomicAdd(all + label_of(row), 1);
     }
-#pragma unroll 4
+#pragma unroll 8
     for (std::int32_t row = begin + lane_id(); row < end; row += kWarp) {
       atomicAdd(mine + label_of(row), 1);
     }
@@ -90,16 +91,20 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) order_kernel(const ClusterO
     }
     __syncthreads();
     const std::uint32_t lower_lanes = (1u << lane_id()) - 1u;
-    for (std::int32_t first = begin; first < end; first += kWarp) {
-      const std::int32_t row = first + lane_id();
-      const std::int32_t label = row < end ? label_of(row) : -1;
+    std::int32_t row = begin + lane_id();
+    std::int32_t next = row < end ? label_of(row) : -1;
+    for (std::int32_t first = begin; first < end; first += kWarp, row += kWarp) {
+      const std::int32_t label = next;
+      next = row + kWarp < end ? label_of(row + kWarp) : -1;  // on its way while this one is placed
       const std::uint32_t alike = __match_any_sync(kAllLanes, label);
-      const std::int32_t place = label < 0 ? 0 : mine[label];
+      const std::int32_t first_place = label < 0 ? 0 : mine[label];
       __syncwarp();
       if (label >= 0) {
-        order[place + __popc(alike & lower_lanes)] = row;
-        if ((alike & lower_lanes) == 0) {
-          mine[label] = place + __popc(alike);
+        const std::int32_t place = first_place + __popc(alike & lower_lanes);
+        order[place] = row;
+        places[row] = place;
+        if (place == first_place) {
+          mine[label] = first_place + __popc(alike);
         }
       }
       __syncwarp();

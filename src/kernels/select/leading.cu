@@ -18,7 +18,8 @@ namespace kpage::kernels {
 namespace {
 
 constexpr float kUnits = 1 << 30;
-constexpr std::int32_t kHighestBit = 30;  // of a weight's bits: the next is the sign
+constexpr std::int32_t kMostColumns = 16384;  // keys and units of more do not fit into registers
+constexpr std::int32_t kHighestBit = 30;      // of a weight's bits: the next is the sign
 
 __device__ __forceinline__ std::uint32_t units_of(std::uint32_t key) {
   return __float2uint_rn(__uint_as_float(key) * kUnits);
@@ -110,25 +111,14 @@ __global__ void __launch_bounds__(kThreads) leading_kernel(const LeadingParams p
     make_weights<Element, kThreads>(weights, p.counts + row / p.rows * p.columns, p.columns,
                                     of_warps);
   }
-  // The largest blocks have no registers for both.
-  constexpr bool kHoldsUnits = kThreads <= 256;
   std::uint32_t keys[kKeys];
-  std::uint32_t units[kHoldsUnits ? kKeys : 1];
+  std::uint32_t units[kKeys];
 #pragma unroll
   for (std::int32_t i = 0; i < kKeys; ++i) {
     // Neither a NaN nor a negative number is a weight; nor is what lies past the last column.
     keys[i] = __float_as_uint(weights[i] > 0.0F ? weights[i] : 0.0F);
-    if constexpr (kHoldsUnits) {
-      units[i] = units_of(keys[i]);
-    }
+    units[i] = units_of(keys[i]);
   }
-  const auto units_at = [&](std::int32_t i) {
-    if constexpr (kHoldsUnits) {
-      return units[i];
-    } else {
-      return units_of(keys[i]);
-    }
-  };
   // Those from a key on, and what they sum up to.
   struct Taken {
     std::int32_t count;
@@ -139,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) leading_kernel(const LeadingParams p
 #pragma unroll
     for (std::int32_t i = 0; i < kKeys; ++i) {
       taken.count += keys[i] >= key ? 1 : 0;
-      taken.sum += keys[i] >= key ? units_at(i) : 0;
+      taken.sum += keys[i] >= key ? units[i] : 0;
     }
     taken.count = select::block_sum<kThreads>(taken.count, sums_of_warps);
     taken.sum = static_cast<std::uint32_t>(
@@ -185,8 +175,10 @@ void launch(const LeadingArgs& args) {
                              args.crosses,
                              args.map};
   select::with_widest(args.columns, [&]<std::int32_t kThreads, std::int32_t kKeys>() {
-    leading_kernel<Element, kThreads, kKeys>
-        <<<static_cast<unsigned>(args.groups * args.rows), kThreads, 0, args.stream>>>(params);
+    if constexpr (kThreads * kKeys <= kMostColumns) {
+      leading_kernel<Element, kThreads, kKeys>
+          <<<static_cast<unsigned>(args.groups * args.rows), kThreads, 0, args.stream>>>(params);
+    }
   });
 }
 
@@ -194,9 +186,9 @@ void launch(const LeadingArgs& args) {
 
 Status leading_map(const LeadingArgs& args) {
   constexpr std::int64_t kMostRows = 0x7fffffff;
-  if (args.columns > select::kMostColumns || args.groups * args.rows > kMostRows) {
+  if (args.columns > kMostColumns || args.groups * args.rows > kMostRows) {
     return {ErrorCode::kUnsupported,
-            "leading_map on a CUDA device: at most 32,768 columns and 2^31 - 1 rows"};
+            "leading_map on a CUDA device: at most 16,384 columns and 2^31 - 1 rows"};
   }
   switch (args.dtype) {
     case DType::kBFloat16:

@@ -94,6 +94,8 @@ void with_widest(std::int64_t columns, const Launch& launch) {
     launch.template operator()<32, 64>();
   } else if (columns <= 8192) {
     launch.template operator()<256, 32>();
+  } else if (columns <= 16384) {
+    launch.template operator()<1024, 16>();
   } else {
     launch.template operator()<1024, 32>();
   }

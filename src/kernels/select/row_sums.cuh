@@ -23,8 +23,8 @@ struct alignas(sizeof(Element) * kElements) Vector {
 // Returns how many groups there are.
 template <class Element, std::int32_t kElements, std::int32_t kThreads, class RowAt>
 __device__ __forceinline__ std::int32_t sum_rows(const Element* x, std::int64_t row_stride,
-                                                 std::int32_t head_dim, std::int64_t begin,
-                                                 std::int64_t end, float* parts,
+                                                 std::int32_t head_dim, std::int32_t begin,
+                                                 std::int32_t end, float* parts,
                                                  const RowAt& row_at) {
   const std::int32_t lanes = head_dim / kElements;
   const std::int32_t groups = kThreads / lanes;
@@ -33,29 +33,17 @@ __device__ __forceinline__ std::int32_t sum_rows(const Element* x, std::int64_t 
   const std::int32_t column = thread % lanes * kElements;
   if (group < groups) {
     float sums[kElements] = {};
-    // All loads of a batch are on their way before the first is waited for.
-    constexpr std::int32_t kBatch = 8;
-    for (std::int64_t first = begin + group; first < end; first += kBatch * groups) {
-      std::int64_t rows[kBatch];
-#pragma unroll
-      for (std::int32_t b = 0; b < kBatch; ++b) {
-        const std::int64_t place = first + b * groups;
-        rows[b] = place < end ? row_at(place) : -1;
+#pragma unroll 4
+    for (std::int32_t place = begin + group; place < end; place += groups) {
+      const std::int32_t row = row_at(place);
+      if (row < 0) {
+        continue;
       }
-      Vector<Element, kElements> values[kBatch];
+      const auto values =
+          *reinterpret_cast<const Vector<Element, kElements>*>(x + row * row_stride + column);
 #pragma unroll
-      for (std::int32_t b = 0; b < kBatch; ++b) {
-        if (rows[b] >= 0) {
-          values[b] = *reinterpret_cast<const Vector<Element, kElements>*>(
-              x + rows[b] * row_stride + column);
-        }
-      }
-#pragma unroll
-      for (std::int32_t b = 0; b < kBatch; ++b) {
-#pragma unroll
-        for (std::int32_t i = 0; i < kElements; ++i) {
-          sums[i] += rows[b] >= 0 ? to_float(values[b].of[i]) : 0.0F;
-        }
+      for (std::int32_t i = 0; i < kElements; ++i) {
+        sums[i] += to_float(values.of[i]);
       }
     }
 #pragma unroll

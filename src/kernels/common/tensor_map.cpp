@@ -183,7 +183,7 @@ Status encode_box_map(const TensorRef& tensor, const char* name, std::int32_t ro
                        map);
 }
 
-Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps) {
+Status encode_group_maps(const TensorRef& tensor, const char* name, GroupMaps& maps) {
   if (!has_elements(tensor)) {
     maps = {};  // nothing will be loaded through them
     return {};
@@ -192,13 +192,20 @@ Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps)
   if (Status status = find_encoder(encode); !status.ok()) {
     return status;
   }
-  cuuint32_t box_rows = 0;
+  const auto slabs = static_cast<cuuint64_t>(slab_count(tensor));
+  const auto box_slabs = static_cast<cuuint32_t>(tensor.shape[3] / kSlabColumns);
+  const auto pitch = static_cast<cuuint64_t>(pitch_bytes(tensor));
+  // The box reaches past its second dimension, and what lies there comes as zeros.
+  std::int64_t group_rows = 0;
   for (CUtensorMap& map : maps.rows) {
-    Status status = encode_map<3>(encode, tensor, name,
-                                  {kSlabColumns, static_cast<cuuint64_t>(tensor.shape[2]),
-                                   static_cast<cuuint64_t>(slab_count(tensor))},
-                                  {static_cast<cuuint64_t>(pitch_bytes(tensor)), kSlabBytes},
-                                  {kBoxColumns, ++box_rows, 1}, map);
+    ++group_rows;
+    const auto first_rows =
+        static_cast<cuuint64_t>(max_of<std::int64_t>(tensor.shape[2] - group_rows + 1, 1));
+    Status status =
+        encode_map<5>(encode, tensor, name,
+                      {kSlabColumns, static_cast<cuuint64_t>(group_rows), slabs, 1, first_rows},
+                      {pitch, kSlabBytes, kGroupRows * pitch, pitch},
+                      {kBoxColumns, static_cast<cuuint32_t>(kGroupRows), box_slabs, 1, 1}, map);
     if (!status.ok()) {
       return status;
     }

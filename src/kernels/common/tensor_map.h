@@ -20,7 +20,8 @@
 namespace kpage::kernels {
 
 inline constexpr std::int32_t kSlabColumns = 64;
-inline constexpr std::int32_t kRunMaps = 4;  // boxes of 1, 2, 4 and 8 pages
+inline constexpr std::int32_t kRunMaps = 4;    // boxes of 1, 2, 4 and 8 pages
+inline constexpr std::int32_t kGroupMaps = 8;  // boxes of a group, of which 1 to 8 rows count
 
 // Where heads and batch elements begin, in slabs from the tensor's base.
 struct SlabStrides {
@@ -37,11 +38,12 @@ struct PageMaps {
   CUtensorMap group;
 };
 
-// Maps of one tensor for fewer than 8 rows of one slab of a group: rows[i] has i + 1 of them,
-// coordinates {0, row, slab}. Rows before and past the tensor come as zeros, so with these a
-// partial page can be loaded without the rows that follow it.
-struct RowMaps {
-  CUtensorMap rows[7];
+// Maps of one tensor for a group of which only the first rows count: rows[i] has i + 1 of them, and
+// zeros for the rest of the group, coordinates as those of runs. With these a partial page is
+// loaded without the rows that follow it. As with runs, the rows that count must lie within the
+// tensor.
+struct GroupMaps {
+  CUtensorMap rows[kGroupMaps];
 };
 
 // What page maps ask of a tensor: 16-bit elements, D a multiple of 64, base aligned to 16 bytes,
@@ -52,7 +54,7 @@ struct RowMaps {
 // Fills maps in host memory; the kernel takes them by value (__grid_constant__). The tensor is
 // checked first.
 [[nodiscard]] Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& maps);
-[[nodiscard]] Status encode_row_maps(const TensorRef& tensor, const char* name, RowMaps& maps);
+[[nodiscard]] Status encode_group_maps(const TensorRef& tensor, const char* name, GroupMaps& maps);
 
 // A map of one tensor whose boxes are `rows` rows, at most 256, of all slabs, coordinates
 // {0, row, slab}. In shared memory a box is [slab][rows][64 columns] with the same swizzle. Rows

@@ -33,8 +33,8 @@ inline constexpr int kQueryWarp = 1;      // Q and the row statistics
 inline constexpr int kGradientWarp = 2;   // dO
 inline constexpr int kOwnerWarp = 3;      // K and V
 
-// Row statistics of a page in global and in shared memory: -LSE * log2(e) of its 16 rows, then
-// delta. Rows that are not valid hold -inf and 0, which makes P and dS zero.
+// Row statistics of a page in global and in shared memory: -LSE / scale of its 16 rows, then
+// -delta. Rows that are not valid hold the infinity that makes P zero, and 0, which makes dS zero.
 inline constexpr int kPageStatistics = 2 * plan::kPageRows;
 
 // Volatile, or what follows from it is computed once, before the loops, and takes registers that
@@ -72,6 +72,10 @@ struct RouteBarriers {
   std::uint64_t owner_full, owner_empty;
 };
 
+// A box to load is a number into OperandMaps, or one of these: nothing, or a group of zeros.
+inline constexpr std::uint8_t kNoBox = 0xff;
+inline constexpr std::uint8_t kEmptyBox = 0xfe;
+
 // One owner, from the scheduler to all other warps.
 struct OwnerRecord {
   std::int32_t tiles;  // kNoMoreOwners: the route is done
@@ -79,24 +83,23 @@ struct OwnerRecord {
   std::int32_t attended;  // 0: nobody selects it, so what its rows hold must not matter
   std::uint32_t parity;   // of its phase of owner_full: a register less than if each warp counted
   std::int32_t row[plan::kOwnerSlots];
-  std::uint8_t rows[plan::kOwnerSlots];  // how the slot is loaded: see TileRecord
-  std::uint8_t whole[plan::kOwnerSlots];
-  std::uint8_t valid[plan::kOwnerSlots];  // rows of each slot; 0 where it is not used
+  std::uint8_t box[2 * plan::kOwnerSlots];  // as in TileRecord
+  std::uint8_t valid[plan::kOwnerSlots];    // rows of each slot; 0 where it is not used
 };
 inline constexpr std::int32_t kNoMoreOwners = -1;
 inline constexpr int kOwnerRecords = 2;
 
 // One tile of a walk, from the scheduler to the warps that load Q and dO.
 struct TileRecord {
+  // Two boxes for each slot, to its two groups. Whole pages of one run are loaded together, in
+  // boxes at the first of them; a partial page by its groups. Unused slots are whole pages outside
+  // the tensor.
   std::int32_t row[kTilePages];
-  std::int32_t page[kTilePages];  // where statistics and dQ lie, or kNoPage
-  // The slot gets its first `rows` rows, and zeros. Whole pages of one run are loaded together:
-  // `whole` says how many, at the first of them, and is 0 at the others. An unused slot is a whole
-  // page outside the tensor.
-  std::uint8_t rows[kTilePages];
-  std::uint8_t whole[kTilePages];
-  std::uint8_t statistics[kTilePages];  // the same of their statistics, partial pages included
+  std::uint8_t box[2 * kTilePages];
+  std::int32_t page[kTilePages];        // where statistics and dQ lie, or kNoPage
+  std::uint8_t statistics[kTilePages];  // pages of one run, at the first: loaded together
   std::uint32_t slots;                  // a byte a page: the owner's slots that it attends to
+  std::int32_t used;                    // slots
 };
 inline constexpr std::int32_t kNoPage = -1;
 inline constexpr int kTileRecords = 4;

@@ -3,7 +3,7 @@
 // the graph masks is the same for a whole warp.
 //
 // A tile, t, in the order in which its products start (docs/backward.md):
-//   dQ(t-1); P of S(t); dV += P^T dO; put dQ(t-1); dP(t); dS to shared memory; S(t+1); dK += dS^T Q
+//   dQ(t-1); P of S(t); dV += P^T dO; dP(t); dQ(t-1) out; dS to shared memory; S(t+1); dK += dS^T Q
 // With owners of four slots dK and half of dQ come before S(t+1). dQ of a tile thus runs under the
 // exponentials of the next, and the two warpgroups, which need each other's dS for it with eight
 // slots, need not be in step.
@@ -35,6 +35,7 @@ class Consumer {
   using Element = typename C::Element;
   using Shared = typename C::SharedStorage;
   using R = Route<kSlots>;
+  using Statistics = float[kTilePages][kPageStatistics];
 
   __device__ __forceinline__ Consumer(Shared& shared, const MainParams& params, int group)
       : shared_(shared),
@@ -98,14 +99,53 @@ class Consumer {
            (R::kShared ? static_cast<std::uint32_t>(group_) * (C::kOwnerBytes / 2) : 0u);
   }
 
-  // X^T = A B^T over D, for S^T = K Q^T and dP^T = V dO^T: [64 K/V rows, 64 query rows].
+  // Whether S and dP start with the statistics of their query rows instead of zeros, so that
+  // nothing is loaded and added between products. Fixed point has no registers for that.
+  static constexpr bool kStartRows = !C::kFixedPoint;
+  static constexpr int kScoreColumn = 0;                // of the statistics: what S^T starts with
+  static constexpr int kDeltaColumn = plan::kPageRows;  // and dP^T
+
+  // What the rows of this lane in X^T start with, of columns 8 n and 8 n + 1 from its own on.
+  __device__ __forceinline__ float2 start_of(const Statistics& statistics, int column,
+                                             int n) const {
+    return *reinterpret_cast<const float2*>(
+        &statistics[n / 2][column + n % 2 * 8 + 2 * (lane_ & 3)]);
+  }
+  // Query pages [first, first + pages) of X^T, before and behind its product.
+  __device__ __forceinline__ void start_rows(float (&x)[32], const Statistics& statistics,
+                                             int column, int first, int pages) const {
+    if constexpr (kStartRows) {
+#pragma unroll
+      for (int n = 2 * first; n < 2 * (first + pages); ++n) {
+        const float2 start = start_of(statistics, column, n);
+        x[4 * n] = start.x;
+        x[4 * n + 1] = start.y;
+        x[4 * n + 2] = start.x;
+        x[4 * n + 3] = start.y;
+      }
+    }
+  }
+  __device__ __forceinline__ void finish_rows(float (&x)[32], const Statistics& statistics,
+                                              int column, int first, int pages) const {
+    if constexpr (!kStartRows) {
+#pragma unroll
+      for (int n = 2 * first; n < 2 * (first + pages); ++n) {
+        const float2 start = start_of(statistics, column, n);
+        x[4 * n] += start.x;
+        x[4 * n + 1] += start.y;
+        x[4 * n + 2] += start.x;
+        x[4 * n + 3] += start.y;
+      }
+    }
+  }
+  // X^T += A B^T over D, for S^T = K Q^T and dP^T = V dO^T: [64 K/V rows, 64 query rows].
   __device__ __forceinline__ void multiply_rows(float (&x)[32], ptx::Descriptor a,
                                                 ptx::Descriptor b) const {
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < C::kHeadDim / 16; ++k) {
       const std::uint32_t at = static_cast<std::uint32_t>(k / 4 * C::kSlabBytes + k % 4 * 32);
-      ptx::wgmma<Element>(x, a + at, b + at, k > 0);
+      ptx::wgmma<Element>(x, a + at, b + at, kStartRows || k > 0);
     }
     ptx::wgmma_commit();
   }
@@ -151,8 +191,8 @@ class Consumer {
     }
   }
 
-  // Adds the dQ of this warp's query page, half of its columns, to the accumulator.
-  __device__ __forceinline__ void put_dq(std::int32_t page, int half) {
+  // Puts the dQ of this warp's query page, half of its columns, on its way to the accumulator.
+  __device__ __forceinline__ void stage_dq(std::int32_t page) {
     float(&dq)[C::kHalf / 2] = dq_accumulators();
     float* const staged = staging();
     if (lane_ == 0) {
@@ -172,9 +212,14 @@ class Consumer {
       *reinterpret_cast<float4*>(staged + (i * kWarpThreads + lane_) * 4) =
           make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
     }
+  }
+
+  // Adds what was staged to the accumulator.
+  __device__ __forceinline__ void put_dq(std::int32_t page, int half) {
     ptx::fence_shared_async();
     __syncwarp();
     if (lane_ == 0 && page != kNoPage) {
+      float* const staged = staging();
       float* const to =
           params_.d_q + std::int64_t{page} * C::kPageGradients + half * C::kWarpGradients;
       constexpr std::uint32_t kBytes = C::kWarpGradients * sizeof(float);
@@ -212,19 +257,20 @@ class Consumer {
     }
   }
 
-  // P from S, columns of 8 from kFirst on.
-  template <int kFirst>
-  __device__ __forceinline__ void exponentials(
-      const float (&statistics)[kTilePages][kPageStatistics]) {
+  // Moves on to the next tile's stage, once its Q is there, of the `left` tiles that there are.
+  __device__ __forceinline__ void next_query(std::int32_t left) {
+    advance();
+    if (left > R::kStep) {
+      ptx::wait(barriers_.query_full[stage_], parity_);
+    }
+  }
+
+  // P from S, two query pages from `first` on.
+  __device__ __forceinline__ void exponentials(const Statistics& statistics, int first) {
+    finish_rows(s_, statistics, kScoreColumn, first, 2);
 #pragma unroll
-    for (int n = kFirst; n < kFirst + 4; ++n) {
-      const float2 lse =
-          *reinterpret_cast<const float2*>(&statistics[n / 2][n % 2 * 8 + 2 * (lane_ & 3)]);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        s_[4 * n + 2 * h] = ptx::ex2(fmaf(s_[4 * n + 2 * h], params_.scale_log2, lse.x));
-        s_[4 * n + 2 * h + 1] = ptx::ex2(fmaf(s_[4 * n + 2 * h + 1], params_.scale_log2, lse.y));
-      }
+    for (int i = 8 * first; i < 8 * (first + 2); ++i) {
+      s_[i] = ptx::ex2(s_[i] * params_.scale_log2);
     }
   }
 
@@ -251,6 +297,7 @@ class Consumer {
       dv_[i] = 0.0f;
     }
     ptx::wait(barriers_.query_full[stage_], parity_);
+    start_rows(s_, shared_.statistics[stage_], kScoreColumn, 0, kTilePages);
     multiply_rows(s_, k, query_rows(stage_));
     ptx::wgmma_wait<0>();
 
@@ -273,19 +320,14 @@ class Consumer {
       previous_dq(!first);  // the first: of whatever is there, and unused
       const std::uint32_t pairs = uniform(shared_.info[stage].slots);
       const int valid = uniform(static_cast<int>(owner.valid[slot()]));
+      exponentials(statistics, 0);
       if constexpr (R::kShared) {
-        exponentials<0>(statistics);
         ptx::wgmma_wait<1>();  // dK of the last tile is done, and its queries may go
         if (!first) {
           release_query(previous(stage));
         }
-      } else {
-        if (!first) {
-          release_query(previous(stage));
-        }
-        exponentials<0>(statistics);
       }
-      exponentials<4>(statistics);
+      exponentials(statistics, 2);
       if (valid < plan::kPageRows || pairs != kEveryPair) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
@@ -302,15 +344,22 @@ class Consumer {
       ptx::wait(barriers_.gradient_full[stage], parity_);
       add_dv(p, gradient_rows(stage));
       ptx::wgmma_wait<1>();  // dQ of the last tile is done, dV runs
-      if (!first) {
+      stage_dq(page);
+      if constexpr (!kStartRows) {
         put_dq(page, R::kShared ? group_ : 1);
+      }
+      start_rows(dp_, statistics, kDeltaColumn, 0, kTilePages);
+      multiply_rows(dp_, v, gradient_rows(stage));
+      if constexpr (R::kShared) {
+        next_query(left);
+      }
+      if constexpr (kStartRows) {
+        put_dq(page, R::kShared ? group_ : 1);  // its fence waits while the products run
       }
       page = shared_.info[stage].page[warp_];
       if constexpr (C::kFixedPoint && R::kShared) {
         row_scales_ = row_scales_of(page);
       }
-
-      multiply_rows(dp_, v, gradient_rows(stage));
       ptx::wgmma_wait<0>();
       if (lane_ == 0) {
         ptx::arrive(barriers_.gradient_empty[stage]);
@@ -318,17 +367,18 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kTilePages; ++i) {
         std::uint32_t* const ds = p + 4 * i;
+        finish_rows(dp_, statistics, kDeltaColumn, i, 1);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const float2 delta = *reinterpret_cast<const float2*>(
-              &statistics[i][plan::kPageRows + j * 8 + 2 * (lane_ & 3)]);
           const int n = 2 * i + j;
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            ds[2 * j + h] =
-                ptx::pack<Element>(s_[4 * n + 2 * h] * (dp_[4 * n + 2 * h] - delta.x),
-                                   s_[4 * n + 2 * h + 1] * (dp_[4 * n + 2 * h + 1] - delta.y));
+            ds[2 * j + h] = ptx::pack<Element>(s_[4 * n + 2 * h] * dp_[4 * n + 2 * h],
+                                               s_[4 * n + 2 * h + 1] * dp_[4 * n + 2 * h + 1]);
           }
+        }
+        if constexpr (R::kShared) {
+          start_rows(s_, shared_.statistics[stage_], kScoreColumn, i, 1);  // of the next tile
         }
         ptx::store_matrices(ds_row + ds_buffer_ + (ds_chunk ^ i << 5), ds[0], ds[1], ds[2], ds[3]);
       }
@@ -347,9 +397,9 @@ class Consumer {
         multiply_dq(ds_all + ds_buffer_, k_half);
       }
 
-      advance();
-      if (left > R::kStep) {
-        ptx::wait(barriers_.query_full[stage_], parity_);
+      if constexpr (!R::kShared) {
+        next_query(left);
+        start_rows(s_, shared_.statistics[stage_], kScoreColumn, 0, kTilePages);
       }
       // After the last tile: of whatever is there, and unused. A branch around the product would
       // make the compiler serialise all products.
@@ -357,19 +407,27 @@ class Consumer {
       if constexpr (R::kShared) {
         add_dk(p, query_rows(stage));
       } else {
+        ptx::wgmma_wait<2>();  // dK is done, and the queries may go
+        release_query(stage);
         ptx::wgmma_wait<1>();
-        put_dq(page, 0);
+        stage_dq(page);
       }
       ds_buffer_ ^= kDsBytes;
       first = false;
       // Accumulators that ordinary code reads must be waited for in the iteration that issued their
       // product (ptxas serialises products otherwise); those of dK need not.
       ptx::wgmma_wait<R::kShared ? 1 : 0>();
+      if constexpr (!R::kShared) {
+        put_dq(page, 0);
+      }
     }
     previous_dq(true);
     ptx::wgmma_wait<0>();
+    stage_dq(page);
     put_dq(page, R::kShared ? group_ : 1);
-    release_query(previous(stage_));
+    if constexpr (R::kShared) {
+      release_query(previous(stage_));
+    }
     if (lane_ == 0) {
       ptx::arrive(barriers_.owner_empty);
       ptx::wait_bulk_reads();

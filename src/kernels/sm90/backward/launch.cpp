@@ -95,12 +95,17 @@ RowNumbers numbers_of(const RowsRef& rows) {
 }
 
 Status encode(const TensorRef& tensor, const char* name, OperandMaps& maps, SlabStrides& slabs) {
-  Status status = encode_page_maps(tensor, name, maps.pages);
-  if (status.ok()) {
-    status = encode_row_maps(tensor, name, maps.rows);
+  PageMaps pages;
+  if (Status status = encode_page_maps(tensor, name, pages); !status.ok()) {
+    return status;
   }
+  GroupMaps groups;
+  if (Status status = encode_group_maps(tensor, name, groups); !status.ok()) {
+    return status;
+  }
+  std::ranges::copy(groups.rows, std::ranges::copy(pages.run, maps.box).out);
   slabs = slab_strides(tensor);
-  return status;
+  return {};
 }
 
 Status check_tensors(const BackwardArgs& args) {
@@ -175,7 +180,11 @@ Status backward(const BackwardArgs& args) {
   main.d_q = section(at.d_q);
   main.ticket = reinterpret_cast<std::uint32_t*>(args.workspace + at.ticket);
   main.scale = static_cast<float>(scale);
-  main.scale_log2 = static_cast<float>(scale * std::numbers::log2e);
+  // Statistics are divided by it: a scale of zero is one that scores do not show.
+  constexpr double kSmallestScale = 0x1p-60;
+  main.scale_log2 = static_cast<float>((std::abs(scale) < kSmallestScale ? kSmallestScale : scale) *
+                                       std::numbers::log2e);
+  main.no_score = -std::copysign(std::numeric_limits<float>::infinity(), main.scale_log2);
   main.kv_rows = args.k.shape[2];
   main.d_k = rows_of(args.dk);
   main.d_v = rows_of(args.dv);
@@ -206,6 +215,8 @@ Status backward(const BackwardArgs& args) {
   pre.statistics = section(at.statistics);
   pre.d_q = section(at.d_q);
   pre.ticket = main.ticket;
+  pre.scale_log2 = main.scale_log2;
+  pre.no_score = main.no_score;
 
   backward_kernel::PostprocessParams& post = params.postprocess;
   post.forward = main.forward;

@@ -8,9 +8,10 @@
 
 namespace kpage::kernels::sm90::backward_kernel {
 
+// The boxes in which rows of one operand are loaded, all with coordinates {0, 0, slab, 0, row}: of
+// 1, 2, 4 and 8 whole pages, then of an 8-row group of which the first 1 to 8 rows count.
 struct OperandMaps {
-  PageMaps pages;
-  RowMaps rows;
+  CUtensorMap box[kRunMaps + kGroupMaps];
 };
 
 // [batch, heads, rows, D] of 16-bit elements, in any strides.
@@ -35,7 +36,8 @@ struct MainParams {
   float* d_q;                  // [B * H * page_capacity, kPageGradients]
   const std::uint32_t* row_scales;  // [B * H * page_capacity, 8]: see bounds.cuh; null: dQ is fp32
   std::uint32_t* ticket;            // counts the items that CTAs have taken
-  float scale_log2;                 // of the scores, times log2(e)
+  float scale_log2;                 // of the scores, times log2(e); never 0
+  float no_score;                   // what S starts with where P is zero: an infinity
   float scale;
   std::int64_t kv_rows;
   RowTensor d_k, d_v;  // [B, Hkv, Sk, D]; where group is 1
@@ -66,6 +68,7 @@ struct PreprocessParams {
   plan::ForwardView forward;
   std::int64_t q_rows;
   std::int32_t page_capacity;
+  float scale_log2, no_score;
   float* statistics;
   float* d_q;
   const HeadBounds* bounds;  // null: not deterministic

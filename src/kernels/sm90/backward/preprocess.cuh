@@ -18,19 +18,17 @@ __device__ __forceinline__ void write_statistics(const PreprocessParams& params,
                                                  const QueryPage& page, int row, float delta,
                                                  float squares, float* statistics) {
   const bool valid = row < page.valid;
-  float lse_log2 = -CUDART_INF_F;
+  float lse = -CUDART_INF_F;
   float d_lse = 0.0f;
   if (valid) {
-    const float lse = number_of(params.lse, page.batch, page.head, page.row + row);
-    if (lse != -CUDART_INF_F) {
-      lse_log2 = -lse * CUDART_L2E_F;
-    }
+    lse = number_of(params.lse, page.batch, page.head, page.row + row);
     if (params.d_lse.data != nullptr) {
       d_lse = number_of(params.d_lse, page.batch, page.head, page.row + row);
     }
   }
-  statistics[row] = lse_log2;
-  statistics[plan::kPageRows + row] = valid ? delta - d_lse : 0.0f;
+  statistics[row] =
+      lse == -CUDART_INF_F ? params.no_score : -lse * CUDART_L2E_F / params.scale_log2;
+  statistics[plan::kPageRows + row] = valid ? d_lse - delta : 0.0f;
   if (params.bounds != nullptr) {
     const std::int64_t batch_head = page.batch * params.forward.shape.heads + page.head;
     const std::uint32_t scale = valid ? row_scale(params.bounds[batch_head], squares, d_lse) : 0u;

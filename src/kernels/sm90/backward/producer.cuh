@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include <math_constants.h>
-
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/tensor_load.cuh"
@@ -18,40 +16,14 @@
 
 namespace kpage::kernels::sm90::backward_kernel {
 
-// Boxes of a page slot are issued by four lanes, so that one partial page takes no longer than four
-// whole ones.
-inline constexpr int kSlotLanes = 4;
-
-// Lane `job` of the four that load a page slot to `to`: see TileRecord.
+// Box `number` of a record, to its place in the slots from `to` on. `row` is that of its slot.
 template <class C>
-__device__ __forceinline__ void load_slot(const OperandMaps& maps, std::byte* to, std::int32_t slab,
-                                          std::int32_t row, std::int32_t rows, std::int32_t whole,
-                                          int job, ptx::Barrier& full) {
-  if (rows == plan::kPageRows) {
-    if (job == 0) {
-      load_full_pages<C::kHeadDim>(to, maps.pages, slab, row, whole, full);
-    }
-    return;
-  }
-  const std::int32_t partial =
-      rows % kGroupRows;  // rows of the group that is neither full nor empty
-  if (job == 0) {
-    if (rows >= kGroupRows) {
-      ptx::load_tensor<3>(to, maps.pages.group, {0, row, slab}, full);
-    }
-  } else if (job == 1) {
-    if (rows <= kGroupRows) {
-      ptx::load_tensor<3>(to + C::kGroupBytes, maps.pages.group, {0, kNowhere, slab}, full);
-    }
-  } else if (job - 2 < C::kSlabs && partial > 0) {
-    const std::int32_t group = rows / kGroupRows;
-    std::byte* const at = to + group * C::kGroupBytes + (job - 2) * C::kSlabBytes;
-    ptx::load_tensor<3>(at, maps.rows.rows[partial - 1],
-                        {0, row + group * kGroupRows, slab + job - 2}, full);
-    ptx::load_tensor<3>(at + partial * (C::kSlabBytes / kGroupRows),
-                        maps.rows.rows[kGroupRows - 1 - partial], {0, kNowhere, slab + job - 2},
-                        full);
-  }
+__device__ __forceinline__ void load_box(const OperandMaps& maps, std::byte* to, int number,
+                                         std::uint8_t box, std::int32_t slab, std::int32_t row,
+                                         ptx::Barrier& full) {
+  const bool empty = box == kEmptyBox;
+  ptx::load_tensor<5>(to + number * C::kGroupBytes, maps.box[empty ? kRunMaps : box],
+                      {0, 0, slab, 0, empty ? kNowhere : row + number % 2 * kGroupRows}, full);
 }
 
 __device__ __forceinline__ std::int32_t first_slab(const SlabStrides& slabs, std::int32_t batch,
@@ -99,58 +71,57 @@ class TileLoader {
   __device__ __forceinline__ void load_tile(RouteBarriers& barriers, int stage,
                                             std::uint32_t parity, std::int32_t slab) {
     ptx::wait(shared_.tile_record_full[tile_at_.slot()], tile_at_.parity());
+    const TileRecord& record = shared_.tiles[tile_at_.slot()];
+    const int lane = lane_index();
+    const std::int32_t row = record.row[lane / 2 % kTilePages];
+    const std::uint8_t box = record.box[lane % (2 * kTilePages)];
     ptx::wait(kQueries ? barriers.query_empty[stage] : barriers.gradient_empty[stage], parity ^ 1);
     ptx::Barrier& full = kQueries ? barriers.query_full[stage] : barriers.gradient_full[stage];
-    const TileRecord& record = shared_.tiles[tile_at_.slot()];
-    const int slot = lane_index() / kSlotLanes % kTilePages;
-    const std::int32_t page = record.page[slot];
+    if (lane < 2 * kTilePages && box != kNoBox) {
+      constexpr std::size_t kFirst = kQueries ? C::template kFirstQuery<Route<kSlots>>
+                                              : C::template kFirstGradient<Route<kSlots>>;
+      load_box<C>(kQueries ? params_.q : params_.d_o,
+                  reinterpret_cast<std::byte*>(&shared_) + kFirst + stage * C::kTileBytes, lane,
+                  box, slab, row, full);
+    }
+    __syncwarp();
     std::uint32_t bytes = C::kTileBytes;
     if constexpr (kQueries) {
-      bytes += prepare_statistics(record, stage, page);
+      bytes += load_statistics(record, stage, full);
     }
+    // A barrier may hear of bytes before it knows how many to expect: it waits for the arrival.
     __syncwarp();
     if (lane_index() == 0) {
       ptx::arrive_expect(full, bytes);
-    }
-    __syncwarp();
-    if (lane_index() < kTilePages * kSlotLanes) {
-      const int job = lane_index() % kSlotLanes;
-      if (kQueries && job == kSlotLanes - 1 && record.statistics[slot] > 0) {
-        ptx::load_bulk(shared_.statistics[stage][slot],
-                       params_.statistics + std::int64_t{page} * kPageStatistics,
-                       record.statistics[slot] * kPageStatistics * std::uint32_t{sizeof(float)},
-                       full);
-      }
-      constexpr std::size_t kFirst = kQueries ? C::template kFirstQuery<Route<kSlots>>
-                                              : C::template kFirstGradient<Route<kSlots>>;
-      std::byte* const to = reinterpret_cast<std::byte*>(&shared_) + kFirst + stage * C::kTileBytes;
-      load_slot<C>(kQueries ? params_.q : params_.d_o, to + slot * C::kPageBytes, slab,
-                   record.row[slot], record.rows[slot], record.whole[slot], job, full);
-    }
-    __syncwarp();
-    if (lane_index() == 0) {
       ptx::arrive(shared_.tile_record_empty[tile_at_.slot()]);
     }
     tile_at_.advance();
   }
 
-  // Tells consumers what the stage holds; returns the bytes of statistics that will be loaded.
-  __device__ __forceinline__ std::uint32_t prepare_statistics(const TileRecord& record, int stage,
-                                                              std::int32_t page) {
+  // Tells consumers what the stage holds, and loads its statistics; returns their bytes.
+  __device__ __forceinline__ std::uint32_t load_statistics(const TileRecord& record, int stage,
+                                                           ptx::Barrier& full) {
     const int lane = lane_index();
     if (lane < kTilePages) {
-      shared_.info[stage].page[lane] = record.page[lane];
-    } else if (lane == kTilePages) {
-      shared_.info[stage].slots = record.slots;
+      const std::int32_t page = record.page[lane];
+      const std::uint32_t pages = record.statistics[lane];
+      shared_.info[stage].page[lane] = page;
+      if (lane == 0) {
+        shared_.info[stage].slots = record.slots;
+      }
+      if (pages > 0) {
+        ptx::load_bulk(shared_.statistics[stage][lane],
+                       params_.statistics + std::int64_t{page} * kPageStatistics,
+                       pages * kPageStatistics * std::uint32_t{sizeof(float)}, full);
+      }
     }
-    const std::uint32_t lanes =
-        __ballot_sync(kAllLanes, page != kNoPage && lane < kTilePages * kSlotLanes);
-    const int used = __popc(lanes) / kSlotLanes;
+    const std::int32_t used = record.used;
     if (used < kTilePages) {
+      __syncwarp();
 #pragma unroll 1
       for (int i = 0; i < kTilePages; ++i) {
-        if ((lanes >> (i * kSlotLanes) & 1) == 0) {
-          shared_.statistics[stage][i][lane] = lane < plan::kPageRows ? -CUDART_INF_F : 0.0f;
+        if (record.page[i] == kNoPage) {
+          shared_.statistics[stage][i][lane] = lane < plan::kPageRows ? params_.no_score : 0.0f;
         }
       }
       ptx::fence_shared_async();  // the copy engine will write here again
@@ -196,22 +167,19 @@ class OwnerLoader {
  private:
   template <int kSlots>
   __device__ __forceinline__ void load_owner(const OwnerRecord& record, ptx::Barrier& full) {
-    const int slot = lane_index() / kSlotLanes;
-    const int job = lane_index() % kSlotLanes;
-    if (slot >= kSlots) {
+    const int lane = lane_index();
+    const std::uint8_t box = record.box[lane % (2 * kSlots)];
+    if (lane >= 2 * kSlots || box == kNoBox) {
       return;
     }
-    const bool attended = record.attended != 0;
-    const std::int32_t row = attended ? record.row[slot] : kNowhere;
-    const std::int32_t rows = attended ? record.rows[slot] : plan::kPageRows;
-    const std::int32_t whole = attended ? record.whole[slot] : 1;
+    const std::int32_t row = record.attended != 0 ? record.row[lane / 2] : kNowhere;
     const std::int32_t heads = params_.forward.shape.heads;
     const std::int32_t batch = record.batch_head / heads;
     const std::int32_t kv_head = record.batch_head % heads / params_.group;
-    load_slot<C>(params_.k, shared_.k + slot * C::kPageBytes,
-                 first_slab(params_.k_slabs, batch, kv_head), row, rows, whole, job, full);
-    load_slot<C>(params_.v, shared_.v + slot * C::kPageBytes,
-                 first_slab(params_.v_slabs, batch, kv_head), row, rows, whole, job, full);
+    load_box<C>(params_.k, shared_.k, lane, box, first_slab(params_.k_slabs, batch, kv_head), row,
+                full);
+    load_box<C>(params_.v, shared_.v, lane, box, first_slab(params_.v_slabs, batch, kv_head), row,
+                full);
   }
 
   __device__ __forceinline__ void release() {

@@ -29,17 +29,25 @@ struct Slot {
   std::int32_t in_run;  // page of the run
   std::int32_t row;
   std::int32_t rows;
-  std::int32_t whole;  // see TileRecord
+  std::uint8_t box[2];  // see TileRecord
   bool used;
 };
 
-// Of the slots that count and have the same key, which follow each other: how many, in the first of
-// them; 0 in the others.
+// Where a slot stands in a run of slots that count and have the same key, which follow each other.
+struct InRun {
+  std::int32_t at;
+  std::int32_t length;  // 0: the slot does not count
+};
 template <int kSlots>
-__device__ __forceinline__ std::int32_t length_from(std::int32_t key, bool counts) {
+__device__ __forceinline__ InRun in_run(std::int32_t key, bool counts) {
   const std::uint32_t same =
       __match_any_sync(kAllLanes, key) & __ballot_sync(kAllLanes, counts) & ((1u << kSlots) - 1);
-  return __ffs(same) - 1 == lane_index() % kSlots ? __popc(same) : 0;
+  return {lane_index() % kSlots - (__ffs(same) - 1), counts ? __popc(same) : 0};
+}
+
+// The box of a group of which `rows` rows count.
+__device__ __forceinline__ std::uint8_t group_box(std::int32_t rows) {
+  return rows > 0 ? static_cast<std::uint8_t>(kRunMaps - 1 + min_of(rows, kGroupRows)) : kEmptyBox;
 }
 
 // What falls into slot `lane % kSlots` of the tile whose first page is number `first` of `total`:
@@ -66,8 +74,17 @@ __device__ __forceinline__ Slot cut(const Runs& runs, std::int32_t first, std::i
     slot.row = kNowhere;
     slot.rows = plan::kPageRows;
   }
-  // Whole pages of one run are loaded together, and so are unused slots.
-  slot.whole = length_from<kSlots>(slot.source, slot.rows == plan::kPageRows);
+  const bool whole = slot.rows == plan::kPageRows;
+  const InRun run = in_run<kSlots>(slot.source, whole);
+  if (whole) {
+    // Boxes of powers of two, large ones first.
+    const std::int32_t log2 = 31 - __clz(run.length - run.at);
+    slot.box[0] = (run.at & ((2 << log2) - 1)) == 0 ? static_cast<std::uint8_t>(log2) : kNoBox;
+    slot.box[1] = kNoBox;
+  } else {
+    slot.box[0] = group_box(slot.rows);
+    slot.box[1] = group_box(slot.rows - kGroupRows);
+  }
   return slot;
 }
 
@@ -166,9 +183,9 @@ class Scheduler {
     ptx::wait(shared_.owner_record_empty[owner_at_.slot()], owner_at_.parity() ^ 1);
     OwnerRecord& record = shared_.owners[owner_at_.slot()];
     if (lane_index() < kSlots) {
+      record.box[2 * lane_index()] = slot.box[0];
+      record.box[2 * lane_index() + 1] = slot.box[1];
       record.row[lane_index()] = slot.row;
-      record.rows[lane_index()] = static_cast<std::uint8_t>(slot.rows);
-      record.whole[lane_index()] = static_cast<std::uint8_t>(slot.whole);
       record.valid[lane_index()] = static_cast<std::uint8_t>(slot.used ? slot.rows : 0);
     }
     if (lane_index() == 0) {
@@ -231,15 +248,19 @@ class Scheduler {
       // Pages of rows past the end of the tensor, if a plan has any, may be more than there is room
       // for.
       const bool kept = slot.used && slot_page < first_page + params_.page_capacity;
-      const std::int32_t statistics = length_from<kTilePages>(slot.source, kept);
+      const InRun run = in_run<kTilePages>(slot.source, kept);
+      const std::uint32_t used = __ballot_sync(kAllLanes, kept) & ((1u << kTilePages) - 1);
       ptx::wait(shared_.tile_record_empty[tile_at_.slot()], tile_at_.parity() ^ 1);
       if (lane_index() < kTilePages) {
         TileRecord& record = shared_.tiles[tile_at_.slot()];
+        record.box[2 * lane_index()] = slot.box[0];
+        record.box[2 * lane_index() + 1] = slot.box[1];
         record.row[lane_index()] = slot.row;
         record.page[lane_index()] = kept ? slot_page : kNoPage;
-        record.statistics[lane_index()] = static_cast<std::uint8_t>(statistics);
-        record.rows[lane_index()] = static_cast<std::uint8_t>(slot.rows);
-        record.whole[lane_index()] = static_cast<std::uint8_t>(slot.whole);
+        record.statistics[lane_index()] = static_cast<std::uint8_t>(run.at == 0 ? run.length : 0);
+        if (lane_index() == 0) {
+          record.used = __popc(used);
+        }
         reinterpret_cast<std::uint8_t*>(&record.slots)[lane_index()] =
             static_cast<std::uint8_t>(slot.used ? slot_slots : plan::kAllValid);
       }

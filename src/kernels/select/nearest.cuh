@@ -2,8 +2,8 @@
 //
 // One CTA an SM, a warp that loads and two warpgroups that compute. A warpgroup keeps 128 rows in
 // registers, two tiles of 64, and goes over all centroids, 128 or 104 at a time through shared
-// memory. Of |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2) the bracket decides. While the products of
-// one tile run the scores of the other are compared, without a break from one item to the next.
+// memory. Of |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2) the bracket decides. Scores of one tile are
+// compared while the products of the other run, or those of the other warpgroup.
 #pragma once
 
 #include <cstddef>

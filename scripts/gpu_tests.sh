@@ -64,7 +64,6 @@ if [[ -f "${build}/python/kpage/_ops.so" ]]; then
     -p no:cacheprovider tests/python/test_cuda.py tests/python/test_tokens.py \
     tests/python/test_layouts_cuda.py
 fi
-finish
 
 count="${KPAGE_SANITIZER_COUNT:-16}"
 if ((count > 0)) && command -v compute-sanitizer >/dev/null; then
@@ -78,10 +77,10 @@ if ((count > 0)) && command -v compute-sanitizer >/dev/null; then
   done
   # A hundred times slower than the others: a layout a shard.
   at_once sanitize racecheck "${shards}" '*ForwardGpu.HoldsOnRandom*/*'
-  finish
 else
   echo "skipped compute-sanitizer"
 fi
+finish
 
 if ((failed == 0)); then
   echo "gpu_tests: all passed in $((SECONDS - begin)) s"

@@ -109,17 +109,22 @@ struct TileBody {
     rescale -= row_max;
     exp(t.rescale, t.rows);
     row_sum *= rescale;
+    o.array().colwise() *= rescale;
+    // A tile is summed up by itself, as the kernels do: added key by key to the sum of a long walk,
+    // small terms would lose more than LSE may.
+    Eigen::Map<Column>& tile_sum = rescale;
+    tile_sum.setZero();
     for (std::int32_t j = 0; j < t.columns; ++j) {
       if (counts(t.masks, j)) {
         p.col(j).array() -= row_max;
         exp(p.col(j).data(), t.rows);
-        row_sum += p.col(j).array();
+        tile_sum += p.col(j).array();
       } else {
         p.col(j).setZero();
       }
     }
+    row_sum += tile_sum;
     round(t.p, std::int64_t{t.columns} * t.rows, t.round_to);
-    o.array().colwise() *= rescale;
     o.noalias() += p * v;
   }
 

@@ -10,6 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
 
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/bulk.cuh"
@@ -100,8 +103,9 @@ class Consumer {
   }
 
   // Whether S and dP start with the statistics of their query rows instead of zeros, so that
-  // nothing is loaded and added between products. Fixed point has no registers for that.
-  static constexpr bool kStartRows = !C::kFixedPoint;
+  // nothing is loaded and added between products. Fixed point has no registers for that. Tensor
+  // cores truncate, and sums that start with an LSE of hundreds lose more bits than fp16's P may.
+  static constexpr bool kStartRows = !C::kFixedPoint && std::is_same_v<Element, __nv_bfloat16>;
   static constexpr int kScoreColumn = 0;                // of the statistics: what S^T starts with
   static constexpr int kDeltaColumn = plan::kPageRows;  // and dP^T
 

@@ -112,8 +112,9 @@ struct ClusterGraph {
                                            std::int32_t chunk = kBlockRows,
                                            Placement placement = Placement::kBlk128);
 
-// SVG1 at block level: every pair of blocks that the band or the sink touches. (The system masks
-// single tokens at the band's edges; a block graph cannot.)
+// SVG1 at block level: every pair of blocks that the band or the sink touches, and the diagonal,
+// where the band rounds down to nothing. (The system masks single tokens at the band's edges; a
+// block graph cannot.)
 struct Svg1Rule {
   double density = 0.3;  // what the released scripts call sparsity
   bool first_frame_sink = true;
@@ -133,8 +134,8 @@ inline constexpr Svg1Rule kSvg1Hunyuan{0.25, false, false};
                                                           std::int32_t frame_tokens);
 
 // Radial attention: the window of a pair of frames halves as their distance doubles, down to a
-// block; from there on fewer pairs have one. A block pair counts where the windows fill it densely
-// enough.
+// block; from there on fewer pairs have one. A block pair counts where the windows fill the rows
+// that it has densely enough, and the diagonal always.
 struct RadialRule {
   double decay = 0.2;
   bool first_frame_sink = true;
@@ -160,7 +161,7 @@ inline constexpr RadialRule kRadialHunyuan{0.95, false, true};
                                                    std::uint64_t seed);
 
 // In the likeness of SVG2: independent log-normal partitions of Q and K/V for each head, random
-// lists of round(keep * kv_clusters) clusters.
+// lists of round(keep * kv_clusters) clusters, at least one, of which at least one has keys.
 struct Svg2Shape {
   std::int32_t heads = 1;
   std::int32_t tokens = 0;

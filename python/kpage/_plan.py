@@ -23,7 +23,7 @@ class Plan:
         """The plan that `save` wrote to `path`, on the CPU. Every invariant of it is checked;
         RuntimeError where the file cannot be read or holds no valid plan."""
         with _library.outside_inference_mode():
-            forward, backward, shape = ops.plan_load(os.fsdecode(path))
+            forward, backward, shape = ops.plan_load(_path(path))
         return cls(forward, tuple(shape), backward if backward.numel() > 0 else None)
 
     @property
@@ -143,7 +143,7 @@ class Plan:
 
     def save(self, path):
         """Writes the plan to `path`, the backward part too where it is built."""
-        ops.plan_save(self._forward, self._backward_part(), self._shape, os.fsdecode(path))
+        ops.plan_save(self._forward, self._backward_part(), self._shape, _path(path))
 
     def _backward_part(self):
         if self._backward is not None:
@@ -155,6 +155,13 @@ class Plan:
             f"kpage.Plan(batch={self.batch}, heads={self.heads}, q_blocks={self.q_blocks}, "
             f"kv_blocks={self.kv_blocks}, max_list={self.max_list}, device='{self.device}')"
         )
+
+
+def _path(path):
+    name = os.fsdecode(path)
+    if "\0" in name:  # a file's name ends there
+        raise ValueError(f"path: expected a name without NUL, got {name!r}")
+    return name
 
 
 _OPTIONAL = ("kv_block_sizes", "q_block_offsets", "kv_block_offsets")
@@ -204,7 +211,7 @@ def plan(
     given = {name: t for name, t in tensors.items() if t is not None or name not in _OPTIONAL}
     _library.check_dense(given)
     with _library.outside_inference_mode():
-        forward = ops.plan_forward(*(_narrowed(t) for t in tensors.values()))
+        forward = ops.plan_forward(*(_for_op(t) for t in tensors.values()))
     made = Plan(
         forward, _library.shape_of_tensors(q2k_block_index, q_block_sizes, kv_block_sizes)
     )
@@ -234,10 +241,16 @@ def _may_wait(tensor):
     )
 
 
-def _narrowed(tensor):
-    """int32 on CUDA: values that it cannot hold become its extremes, which no argument may have. On
-    the CPU the op narrows, and reports them as they are."""
+def _for_op(tensor):
+    """int32 on CUDA. On the CPU the op narrows, and reports values as they are."""
     if tensor is None or not tensor.is_cuda or tensor.dtype != torch.int64:
+        return tensor
+    return narrowed(tensor)
+
+
+def narrowed(tensor):
+    """int32: values that it cannot hold become its extremes, which no argument of a plan may have."""
+    if tensor.dtype == torch.int32:
         return tensor
     limits = torch.iinfo(torch.int32)
     return tensor.clamp(limits.min, limits.max).to(torch.int32)

@@ -90,15 +90,16 @@ double radial_width(const RadialRule& rule, std::int64_t frame, std::int64_t i, 
 }
 
 // Whether rows [r0, r1) and columns [c0, c1), counted within their frames, fill their block pair:
-// of the columns that have any row within `width`, more than 0.6 have more than a third of a chunk.
+// of the columns that have any row within `width`, more than 0.6 have more than a third of the rows
+// of the query block, `block_rows`.
 bool fills(std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1, std::int64_t width,
-           std::int64_t chunk) {
+           std::int64_t block_rows) {
   std::int64_t any = 0;
   std::int64_t dense = 0;
   for (std::int64_t c = c0; c < c1; ++c) {
     const std::int64_t rows = std::min(r1, c + width + 1) - std::max(r0, c - width);
     any += rows > 0;
-    dense += 3 * rows > chunk;
+    dense += 3 * rows > block_rows;
   }
   return 5 * dense > 3 * any;
 }
@@ -139,7 +140,8 @@ Result<ClusterGraph> svg1_graph(const Tiling& tiling, std::int32_t frames, const
   if (!band.ok()) {
     return band.status();
   }
-  const std::int64_t reach = rule.band_up ? band.value() : band.value() - 1;
+  // A band of nothing still has its diagonal.
+  const std::int64_t reach = rule.band_up ? band.value() : std::max(band.value() - 1, 0);
   std::vector<std::uint8_t> map = text_only(at);
   for (std::int64_t q = 0; q < at.video; ++q) {
     for (std::int64_t k = 0; k < at.video; ++k) {
@@ -190,7 +192,8 @@ Result<ClusterGraph> radial_graph(const Tiling& tiling, std::int32_t frames,
           const std::int64_t c0 = std::max(at.begin(k) - column, std::int64_t{0});
           const std::int64_t c1 = std::min(at.begin(k) + at.chunk - column, at.frame);
           std::uint8_t& cell = map[static_cast<std::size_t>(q * at.tiles + k)];
-          cell = cell != 0 || fills(r0, r1, c0, c1, width, at.chunk);
+          // Frames of less than a third of a block fill none, not even a block of their own.
+          cell = cell != 0 || q == k || fills(r0, r1, c0, c1, width, at.end(q) - at.begin(q));
         }
       }
     }

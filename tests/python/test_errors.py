@@ -386,6 +386,17 @@ def test_path_of_another_type():
         kpage.Plan.load(None)
 
 
+def test_path_with_a_nul(tmp_path):
+    path = tmp_path / "victim"
+    path.write_text("kept")
+    for name in (f"{path}\0.plan", os.fsencode(f"{path}\0.plan")):
+        with pytest.raises(ValueError, match="path: expected a name without NUL, got "):
+            kpage.plan(**layout()).save(name)
+        with pytest.raises(ValueError, match="path: expected a name without NUL, got "):
+            kpage.Plan.load(name)
+    assert path.read_text() == "kept"
+
+
 def test_file_that_is_not_there(tmp_path):
     with pytest.raises(RuntimeError, match="nothing.kpage"):
         kpage.Plan.load(tmp_path / "nothing.kpage")

@@ -126,7 +126,69 @@ def small():
     return layouts.from_block_map(random_map())
 
 
+def csr(offsets, columns, shape=(1, 1, 2), dtype=torch.int64):
+    return layouts.from_csr(
+        torch.tensor(offsets, dtype=dtype), torch.tensor(columns, dtype=dtype), shape, 3
+    )
+
+
+def fa4(full_nums=1, nums=1, dtype=torch.int32, rows=2, ids=0):
+    index = torch.full((1, 1, 2, 3), ids, dtype=dtype)
+    full_nums = torch.full((1, 1, 2), full_nums, dtype=dtype)
+    nums = torch.full((1, 1, rows), nums, dtype=dtype)
+    sizes = torch.full((2,), 128, dtype=torch.int32)
+    return layouts.from_fa4(nums, index[:, :, :rows] + 1, full_nums, index, sizes)
+
+
+def test_ids_of_fa4_that_no_int32_holds_are_errors_of_the_plan():
+    for wrong in (1 << 32, -1 << 32):
+        with pytest.raises(ValueError, match=r"q2k_block_index\[0, 0, 0, 0\]"):
+            kpage.plan(**fa4(ids=wrong, dtype=torch.int64))
+
+
+def test_counts_that_do_not_fit_stay_wrong_where_lists_are_joined():
+    """As on a CUDA device, where `from_fa4` does not look at them."""
+    index = torch.tensor([[0, 1, 2]] * 4)
+    nums = torch.tensor([3, -1, 4, 1 << 40])
+    for pair in ((index, nums, index, nums.clamp(0, 3)), (index, nums.clamp(0, 3), index, nums)):
+        assert layouts._lists.joined(*pair)[1].tolist() == [6, -1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    "offsets, columns",
+    [([0, 2, 9], [0, 1, 0]), ([0, -2, 3], [0, 1, 0]), ([0, 3, 1], [0, 1, 0]), ([0, 1, 1], []),
+     ([0, 1 << 40, 3], [0, 1, 0]), ([0, 2, 3], [0, 1, 1 << 32]), ([0, 2, 3], [0, 1, -1])],
+)
+def test_bad_rows_that_nobody_looks_at_are_errors_of_the_plan(offsets, columns, monkeypatch):
+    """As on a CUDA device."""
+    monkeypatch.setattr(layouts._checks, "values", lambda *arguments: None)
+    with pytest.raises(ValueError, match="q2k_block"):
+        kpage.plan(*csr(offsets, columns), torch.full((2,), 128, dtype=torch.int32))
+
+
 ERRORS = [
+    (lambda i, n: csr([0, 2, 4], [0, 1, 0]), "row_offsets: expected 0 to 3, got 4"),
+    (lambda i, n: csr([0, -1, 3], [0, 1, 0]), "row_offsets: expected 0 to 3, got -1"),
+    (lambda i, n: csr([1, 2, 3], [0, 1, 0]), r"row_offsets\[0\]: expected 0, got 1"),
+    (lambda i, n: csr([0, 2, 2], [0, 1, 0]), r"row_offsets\[-1\]: expected 3, got 2"),
+    (lambda i, n: csr([0, 3, 1, 3], [0, 1, 0], (1, 1, 3)), "row_offsets, from one to the next: exp"),
+    (lambda i, n: csr([0, 1 << 32, 3], [0, 1, 0]), "row_offsets: expected 0 to 3, got 4294967296"),
+    (lambda i, n: csr([0, 2, 3], [0, 1, 1 << 32]), "columns: expected 0 to 2147483647, got 42949"),
+    (lambda i, n: csr([0, 2, 3], [0, -1, 2]), "columns: expected 0 to 2147483647, got -1"),
+    (lambda i, n: csr([0, 2, 3], [0, 1, 0], dtype=torch.float32), "row_offsets: expected int32 or"),
+    (
+        lambda i, n: layouts.from_csr(n[0, 0], n[0, 0].float(), (1, 1, 3), 3),
+        "columns: expected int32 or int64, got torch.float32",
+    ),
+    (
+        lambda i, n: layouts.from_csr(n[0, 0].to("meta"), n[0, 0].to("meta"), (1, 1, 3), 3),
+        "row_offsets: expected a tensor with values, got one on meta",
+    ),
+    (lambda i, n: fa4(full_nums=-1), "full_block_cnt: expected 0 to 3, got -1"),
+    (lambda i, n: fa4(nums=4), "mask_block_cnt: expected 0 to 3, got 4"),
+    (lambda i, n: fa4(nums=1 << 32, dtype=torch.int64), "mask_block_cnt: expected 0 to 3, got 42949"),
+    (lambda i, n: fa4(rows=1), r"mask_block_cnt: expected shape \[1, 1, 2\], got \[1, 1, 1\]"),
+    (lambda i, n: fa4(dtype=torch.float32), "full_block_cnt: expected int32 or int64"),
     (lambda i, n: layouts.from_block_map(n), r"block_map: expected shape \[B, H, NQ, NK\]"),
     (lambda i, n: layouts.from_block_map(i, -1), "max_list: expected at least 0"),
     (lambda i, n: layouts.from_csr(n[0, 0], n[0, 0], (1, 1, 4), 3), "row_offsets: expected 5"),

@@ -193,7 +193,7 @@ def test_svg1_band_and_sink(text):
             [
                 j
                 for j in range(len(blocks))
-                if seen[128 * i : 128 * i + 128, 128 * j : 128 * j + 128].any()
+                if i == j or seen[128 * i : 128 * i + 128, 128 * j : 128 * j + 128].any()
             ]
             for i in range(len(blocks))
         ]
@@ -201,6 +201,16 @@ def test_svg1_band_and_sink(text):
         arguments = layouts.svg1.layout(frames, frame, text_tokens=text, heads=2, **rule)
         assert rules.lists(arguments) == [[expected, expected]]
         assert arguments["q_block_sizes"].tolist() == blocks + ([text] if text else [])
+
+
+@pytest.mark.parametrize("frame", [1, 15, 16, 17, 42, 43, 63, 64, 65, 127, 128, 129, 170, 200])
+def test_no_list_is_empty(frame):
+    """Neither of a last block of few rows, nor of short frames, nor where a band is no block wide."""
+    for made in (layouts.radial, layouts.svg1):
+        for rule in (made.WAN, made.HUNYUAN):
+            arguments = made.layout(4, frame, heads=1, **rule)
+            own = [i in ids for i, ids in enumerate(rules.lists(arguments)[0][0])]
+            assert all(own) and len(own) == math.ceil(4 * frame / 128)
 
 
 def test_token_major_order():
@@ -213,12 +223,13 @@ def test_token_major_order():
     assert torch.equal(mixed.row_of_token[0, 1], order.row_of_token)
 
 
-def test_radial():
+@pytest.mark.parametrize("frames, frame", [(6, 150), (2, 200), (4, 128), (3, 42), (5, 100)])
+def test_radial(frames, frame):
     """Block pairs within frame pairs whose windows fill them, as the C++ geometry documents it."""
-    frames, frame = 6, 150
     for rule in (layouts.radial.WAN, layouts.radial.HUNYUAN):
         count = math.ceil(frames * frame / 128)
-        seen = torch.zeros(count, count, dtype=torch.bool)
+        seen = torch.eye(count, dtype=torch.bool)
+        of_block = torch.tensor(rules.chunks(frames * frame, 128))[:, None, None]
         at = torch.arange(frame)
         for i in range(frames):
             for j in range(frames):
@@ -238,11 +249,68 @@ def test_radial():
                 within = (at[:, None] - at).abs() <= width
                 pairs[i * frame : (i + 1) * frame, j * frame : (j + 1) * frame] = within
                 rows = pairs.view(count, 128, count, 128).sum(1)  # [q blocks, k blocks, columns]
-                dense, some = (3 * rows > 128).sum(-1), (rows > 0).sum(-1)
+                dense, some = (3 * rows > of_block).sum(-1), (rows > 0).sum(-1)
                 seen |= 5 * dense > 3 * some
         expected = [row.nonzero()[:, 0].tolist() for row in seen]
         arguments = layouts.radial.layout(frames, frame, heads=1, **rule)
         assert rules.lists(arguments) == [[expected]]
+
+
+# --- Lists of tiles ---------------------------------------------------------------------------
+
+CUBES = {"a block": (4, 4, 8), "three blocks": (4, 8, 12)}  # 4 tiles of each
+
+
+def tiles_layout(cube, index, nums, dtype=torch.int64):
+    """A plan of four tiles that all have one list."""
+    tiling = layouts.tiling((cube[0], cube[1], 4 * cube[2]), cube)
+    index = torch.tensor(index, dtype=dtype).expand(1, 1, 4, -1)
+    nums = torch.tensor(nums, dtype=dtype).expand(1, 1, 4)
+    return kpage.plan(**tiling.layout(index, nums))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("name", CUBES)
+def test_bad_lists_of_tiles_are_errors_of_the_plan(name, dtype):
+    cube, far = CUBES[name], torch.iinfo(dtype).max
+    assert tiles_layout(cube, [3, 0], 2, dtype).max_list == 2 * math.ceil(math.prod(cube) / 128)
+    tiles_layout(cube, [3, far], 1, dtype)  # what is past the prefix does not matter
+    for wrong in (-1, 4, 11, 12, far, -far, min(1 << 32, far)):
+        with pytest.raises(ValueError, match=r"q2k_block_index\[0, 0, 0, ."):
+            tiles_layout(cube, [3, wrong], 2, dtype)
+    for wrong in (-1, 3, far, -far):
+        with pytest.raises(ValueError, match=r"q2k_block_nums\[0, 0, 0\]"):
+            tiles_layout(cube, [3, 0], wrong, dtype)
+    with pytest.raises(ValueError, match="q2k_block"):
+        tiles_layout(cube, [1, 1, 1, 1, 1], 5, dtype)
+
+
+@pytest.mark.parametrize("name", CUBES)
+def test_a_map_with_too_little_room_is_an_error_of_the_plan(name):
+    cube = CUBES[name]
+    tiling = layouts.tiling((cube[0], cube[1], 4 * cube[2]), cube)
+    tile_map = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"q2k_block_nums\[0, 0, 0\]"):
+        kpage.plan(**tiling.layout_of_map(tile_map, 3))
+    kpage.plan(**tiling.layout_of_map(tile_map, 4))
+
+
+def test_what_is_no_list_of_tiles():
+    tiling = layouts.tiling((2, 2, 2), (1, 1, 1))
+    index = torch.zeros(1, 1, 8, 3, dtype=torch.int32)
+    nums = index[..., 0]
+    for call, message in (
+        (lambda: tiling.layout(index.float(), nums), "index: expected int32 or int64, got torch."),
+        (lambda: tiling.layout(index, nums.double()), "nums: expected int32 or int64, got"),
+        (lambda: tiling.layout(index[:, :, 1:], nums), r"index: expected shape \[1, 1, 8, 3\]"),
+        (lambda: tiling.layout(index, nums[:, :, 1:]), r"nums: expected shape \[1, 1, 8\]"),
+        (lambda: tiling.layout(index.to("meta"), nums), "index: expected a tensor with values, got"),
+        (lambda: tiling.layout(index, nums.to("meta")), "nums: expected a tensor with values, got"),
+        (lambda: tiling.layout(index.to_sparse(), nums), "index: expected a dense tensor"),
+        (lambda: tiling.layout(index, nums, tiling.to("meta")), "kv_tiling: expected a tiling on"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 ERRORS = [
@@ -259,6 +327,19 @@ ERRORS = [
     (
         lambda: layouts.sta.layout(layouts.tiling((2, 2, 2), (1, 1, 1)), [(1, 0, 1)]),
         r"windows\[0\]\[1\]: expected at least 1, got 0",
+    ),
+    (
+        lambda: layouts.sta.layout(layouts.tiling((2, 2, 2), (1, 1, 1)), [(1, 1, 1)], batch=0),
+        "batch: expected at least 1, got 0",
+    ),
+    (lambda: layouts.svg1.layout(3, 50, heads=0), "heads: expected at least 1, got 0"),
+    (
+        lambda: layouts.linear_tiling(100).means(torch.zeros(1, 1, 99, 8)),
+        "x: expected the 100 rows of the tiling or more, got 99",
+    ),
+    (
+        lambda: layouts.linear_tiling(100).sums(torch.zeros(1, 1, 99, 8)),
+        "x: expected the 100 rows of the tiling or more, got 99",
     ),
     (lambda: layouts.radial.layout(3, 50, heads=1, decay=-1.0), "decay: expected"),
     (lambda: layouts.svg1.layout(3, 50, heads=1, density=1.5), "density: expected a number in"),

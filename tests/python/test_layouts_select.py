@@ -319,7 +319,83 @@ def test_vorta_coreset(data, reduction):
                                       for b in [-(-rows.shape[2] // 128)]]
 
 
+# q and k that are not of a kind: one check serves all selectors.
+SELECTORS = {
+    "cubes": lambda q, k, t: layouts.cubes.select(q, k, t),
+    "vsa": lambda q, k, t: layouts.vsa.select(q, k, t, keep=1),
+    "ssta": lambda q, k, t: layouts.ssta.select(q, k, t),
+    "sparge": lambda q, k, t: layouts.sparge.select(q, k, t, t, cdf=0.5),
+}
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_queries_and_keys_of_other_kinds(name):
+    case = Case(torch.float32)
+    q, k = case.rows()
+    for pair, message in (
+        ((q, k[..., :32]), "k: expected the head dimension of q, 64, got 32"),
+        ((q, k.half()), "k: expected the dtype of q, torch.float32, got torch.float16"),
+        ((q.int(), k.int()), "q: expected floating-point numbers, got torch.int32"),
+        ((q.to_sparse(), k), "q: expected a dense tensor, got torch.sparse_coo"),
+        ((q, k.to("meta")), "k: expected a tensor with values, got one on meta"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SELECTORS[name](*pair, case.tiling)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda k: {"k": k[:, :, 1:], "v": k[:, :, 1:]}, "k: expected the 200 tokens of q, got 199"),
+        (lambda k: {"v": k[:, :1]}, r"v: expected shape \[1, 2, 200, 64\]"),
+        (lambda k: {"k": k.half()}, "k: expected the dtype of q"),
+        (lambda k: {"rows": torch.tensor([0, 200])}, "rows: expected 0 to 199, got 200"),
+        (lambda k: {"rows": torch.tensor([-1, 3])}, "rows: expected 0 to 199, got -1"),
+        (lambda k: {"rows": torch.tensor([1.5])}, "rows: expected int32 or int64"),
+    ],
+)
+def test_errors_of_svg1_head_types(change, message):
+    q, k = rules.random_qk(200)
+    options = {"q": q, "k": k, "v": k, **change(k)}
+    options["arguments"] = layouts.svg1.layout(4, 50, heads=1)
+    with pytest.raises(ValueError, match=message):
+        layouts.svg1.temporal_heads(**options, order=layouts.svg1.token_major(4, 50))
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 2, 80, 64), (1, 2, 81, 64), (1, 2, 80, 32), (1, 1, 2, 80, 64), (3,)]
+)
+def test_gates_of_other_shapes(shape):
+    tiling = layouts.linear_tiling(80)
+    x = torch.zeros(1, 2, 80, 64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"gate: expected shape \[1, 2, 80, 64\] or one that"):
+        layouts.vsa.attention(x, x, x, tiling, keep=1, gate=torch.ones(shape))
+    for fits in ((), (64,), (1, 2, 80, 1), (80, 64)):
+        gate = torch.ones(fits, dtype=torch.bfloat16)
+        assert layouts.vsa.attention(x, x, x, tiling, keep=1, gate=gate).shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 15, 64), (1, 1, 16, 64), (2, 2, 16, 64), (1, 2, 17, 64)])
+def test_outputs_that_are_not_a_coresets(shape):
+    made = layouts.vorta.coreset(rules.random_qk(32)[0], (2, 4, 4), (2, 2, 2))
+    assert made.token_of_row.shape == (1, 2, 16)
+    with pytest.raises(ValueError, match=r"out: expected shape \[1, 2, 16, 64\]"):
+        layouts.vorta.spread(torch.zeros(shape), made)
+
+
 ERRORS = [
+    (
+        lambda q, k, t: layouts.ssta.select(q, k, t, window=torch.ones(3, 3).bool()),
+        r"window: expected shape \[18, 18\], got \[3, 3\]",
+    ),
+    (
+        lambda q, k, t: layouts.ssta.select(q, k, t, window=torch.ones(18, 18)),
+        "window: expected bool, got torch.float32",
+    ),
+    (
+        lambda q, k, t: layouts.sparge.select(q, k, t, t, cdf=0.5, similarity=math.nan),
+        "similarity: expected a number, got nan",
+    ),
     (lambda q, k, t: layouts.vsa.select(q, k, t), "keep: expected either sparsity or keep"),
     (lambda q, k, t: layouts.vsa.select(q, k, t, keep=0), "keep: expected at least 1"),
     (lambda q, k, t: layouts.vsa.select(q, k, t, sparsity=-0.1), "sparsity: expected a number in"),

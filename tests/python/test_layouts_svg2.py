@@ -88,6 +88,60 @@ def test_first_call_starts_from_rows():
     assert warm.labels.shape == first.labels.shape
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_without_a_distance_leave_the_others_alone(bad, dtype):
+    """NaN is -inf, as in the kernel: such a row has the first label, others the one they had."""
+    x = rules.random_qk(300, heads=2, dim=16, dtype=dtype)[0]
+    start = x[:, :, 5::30].contiguous()
+    expected = svg2.kmeans(x, centroids=start, iterations=1).labels
+    spoilt = x.clone()
+    spoilt[:, 1, 7, 3] = bad
+    scores = (spoilt[0, 1, 7].float() * start[0, 1].float()).sum(1)
+    label = int((scores == math.inf).int().argmax())  # the first if there is one, else 0
+    got = svg2.kmeans(spoilt, centroids=start, iterations=1).labels
+    assert int(got[0, 1, 7]) == label
+    got[0, 1, 7] = expected[0, 1, 7]
+    assert torch.equal(got, expected)
+    # No other row is near to a centroid that this one spoils: one, or with Inf one an iteration.
+    again = svg2.kmeans(spoilt, centroids=start, iterations=4)
+    assert int((again.labels[0, 1] == label).sum()) <= 1
+    assert int((again.sizes[0, 1] > 1).sum()) >= (9 if math.isnan(bad) else 10 - 4)
+
+
+def test_a_cluster_that_is_nan_has_no_weight():
+    q = svg2.Clusters(None, None, torch.zeros(1, 1, 2, 16))
+    keys = torch.zeros(1, 1, 5, 16)
+    keys[0, 0, 1] = math.nan
+    sizes = torch.tensor([[[4, 100, 4, 4, 4]]], dtype=torch.int32)
+    got = svg2.cluster_map(q, svg2.Clusters(None, sizes, keys), top_p=0.99, min_ratio=0.0)
+    assert got[0, 0, 0].tolist() == [True, False, True, True, True]
+
+
+def test_an_order_goes_with_its_labels():
+    x = rules.random_qk(100, heads=1, dim=16)[0]
+    made = svg2.kmeans(x, 4, iterations=2, generator=torch.Generator().manual_seed(0))
+    assert made._replace(sizes=made.sizes).order is made.order
+    other = made._replace(labels=made.labels.flip(2))
+    assert isinstance(other, svg2.Clusters) and other.order is None
+    got = svg2.select(other, made).q_order.token_of_row[0, 0]
+    assert got.tolist() == other.labels[0, 0].argsort(stable=True).tolist()
+
+
+def test_centroids_that_need_a_gradient():
+    x = rules.random_qk(100, heads=1, dim=16)[0]
+    start = x[:, :, :4].clone().requires_grad_()
+    got = svg2.kmeans(x, centroids=start)
+    assert not got.centroids.requires_grad
+    assert torch.equal(got.labels, svg2.kmeans(x, centroids=start.detach()).labels)
+
+
+def test_kmeans_of_no_rows():
+    got = svg2.kmeans(torch.zeros(1, 2, 0, 16), centroids=torch.ones(1, 2, 3, 16))
+    assert got.labels.shape == (1, 2, 0) and not got.sizes.any()
+    assert torch.equal(got.centroids, torch.ones(1, 2, 3, 16))
+
+
 def test_more_clusters_than_rows():
     x = rules.random_qk(5, heads=1, dim=8)[0]
     got = svg2.kmeans(x, 9, iterations=3)
@@ -259,6 +313,28 @@ ERRORS = [
     (lambda x, c: svg2.kmeans(x[0], 2), r"x: expected shape \[B, H, S, D\]"),
     (lambda x, c: svg2.kmeans(x, centroids=x[..., :4]), r"centroids: expected shape \[1, 1, C, 16\]"),
     (lambda x, c: svg2.kmeans(x, 2, iterations=0), "iterations: expected at least 1, got 0"),
+    (lambda x, c: svg2.kmeans(x[:, :, :0], 2), "x: expected at least one row to start from"),
+    (lambda x, c: svg2.kmeans(x, centroids=x[:, :, :0]), "centroids: expected at least one, got"),
+    (lambda x, c: svg2.kmeans(x.int(), 2), "x: expected floating-point numbers, got torch.int32"),
+    (lambda x, c: svg2.kmeans(x.to("meta"), 2), "x: expected a tensor with values, got one on meta"),
+    (lambda x, c: svg2.kmeans(x, centroids=x.to("meta")), "centroids: expected a tensor with values"),
+    (lambda x, c: svg2.select(c, c._replace(sizes=c.sizes.to("meta"))), "k.sizes: expected a tensor"),
+    (
+        lambda x, c: svg2.select(c._replace(centroids=c.centroids.to("meta")), c),
+        "q.centroids: expected a tensor with values, got one on meta",
+    ),
+    (
+        lambda x, c: svg2.select(c, c._replace(centroids=c.centroids.half())),
+        "k.centroids: expected the dtype of q.centroids, torch.float32, got torch.float16",
+    ),
+    (
+        lambda x, c: svg2.select(c, c._replace(centroids=c.centroids[..., :8])),
+        "k.centroids: expected the head dimension of q.centroids, 16, got 8",
+    ),
+    (
+        lambda x, c: svg2.select(c._replace(sizes=c.sizes[..., :1]), c),
+        r"q.sizes: expected shape \[1, 1, 2\], got \[1, 1, 1\]",
+    ),
     (lambda x, c: svg2.select(c, c, top_p=1.5), "top_p: expected a number in"),
     (lambda x, c: svg2.select(c, c, min_ratio=-1), "min_ratio: expected a number in"),
     (lambda x, c: svg2.select(c, c, text=(3,)), r"text: expected \(prompt, unused\), got 1"),

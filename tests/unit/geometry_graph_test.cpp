@@ -185,6 +185,16 @@ TEST(Svg1, TouchedBlocksTokenByToken) {
   }
 }
 
+// Where the band rounds down to nothing blocks see themselves, and text.
+TEST(Svg1, NoListIsEmpty) {
+  const Tiling tiling = std::move(linear_tiling(4 * 200, 5)).value();
+  ASSERT_EQ(svg1_band(4, 200, 5, kSvg1Hunyuan).value(), 0);
+  const ClusterGraph graph = svg1_graph(tiling, 4, kSvg1Hunyuan).value();
+  for (std::int32_t q = 0; q < 7; ++q) {
+    EXPECT_THAT(row_of(graph, static_cast<std::size_t>(q)), ElementsAre(q, 7));
+  }
+}
+
 TEST(Svg1, TokenMajorOrderIsAPermutation) {
   EXPECT_THAT(token_major_order(2, 3), ElementsAre(0, 2, 4, 1, 3, 5));
 }
@@ -253,9 +263,9 @@ std::vector<std::uint8_t> radial_by_tokens(std::int32_t frames, std::int32_t fra
             const std::int32_t n =
                 rows[static_cast<std::size_t>(q)][static_cast<std::size_t>(k * 128 + c)];
             any += n > 0;
-            dense += n / 128.0 > 1.0 / 3.0;
+            dense += static_cast<double>(n) / std::min(128, frames * frame - q * 128) > 1.0 / 3.0;
           }
-          if (any > 0 && static_cast<double>(dense) / any > 0.6) {
+          if (q == k || (any > 0 && static_cast<double>(dense) / any > 0.6)) {
             map[static_cast<std::size_t>(q * blocks + k)] = 1;
           }
         }
@@ -267,7 +277,7 @@ std::vector<std::uint8_t> radial_by_tokens(std::int32_t frames, std::int32_t fra
 
 TEST(Radial, EqualsTheRuleOnTokens) {
   for (const RadialRule& rule : {kRadialWan, kRadialHunyuan, RadialRule{1.0, true, true}}) {
-    for (const std::int32_t frame : {256, 390, 700}) {
+    for (const std::int32_t frame : {1, 42, 43, 100, 256, 384, 390, 700}) {
       const std::int32_t frames = 9;
       const Tiling tiling = std::move(linear_tiling(frames * frame)).value();
       const ClusterGraph graph = radial_graph(tiling, frames, rule).value();
@@ -281,6 +291,15 @@ TEST(Radial, EqualsTheRuleOnTokens) {
       EXPECT_EQ(got, expected) << frame;
     }
   }
+}
+
+// The last block has 16 rows of 128: what it attends to is what fills those.
+TEST(Radial, TailBlockHasItsList) {
+  const Tiling tiling = std::move(linear_tiling(33 * 3600)).value();
+  const ClusterGraph graph = radial_graph(tiling, 33, kRadialHunyuan).value();
+  const std::vector<std::int32_t> last = row_of(graph, 928);
+  EXPECT_EQ(last.size(), 150U);
+  EXPECT_EQ(last.back(), 928);
 }
 
 TEST(Radial, MalformedInputs) {

@@ -4,6 +4,8 @@ import operator
 
 import torch
 
+from kpage._library import check_dense
+
 
 def integer(name, value, least):
     """`value` as an int of at least `least`."""
@@ -47,10 +49,14 @@ def one_of(name, value, known):
     return value
 
 
-def tensor(name, value, shape):
-    """A tensor with as many dimensions as `shape` has names, for instance "B H S D"."""
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {type(value).__name__}")
+def tensor(name, value, shape, like=None):
+    """A dense tensor with as many dimensions as `shape` has names, for instance "B H S D", on the
+    device of `like` where it is given."""
+    check_dense({name: value})
+    if value.device.type == "meta":
+        raise ValueError(f"{name}: expected a tensor with values, got one on meta")
+    if like is not None and value.device != like.device:
+        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {value.device}")
     if value.dim() != len(shape.split()):
         raise ValueError(
             f"{name}: expected shape [{', '.join(shape.split())}], got {list(value.shape)}"
@@ -58,9 +64,41 @@ def tensor(name, value, shape):
     return value
 
 
+def sized(name, value, sizes):
+    """`value`, a tensor, of the shape `sizes`."""
+    if tuple(value.shape) != tuple(sizes):
+        raise ValueError(f"{name}: expected shape {list(sizes)}, got {list(value.shape)}")
+    return value
+
+
+def floats(name, value, shape, like=None):
+    """A `tensor` of floating-point numbers."""
+    if not tensor(name, value, shape, like).is_floating_point():
+        raise ValueError(f"{name}: expected floating-point numbers, got {value.dtype}")
+    return value
+
+
+def ints(name, value, shape, like=None):
+    """A `tensor` of int32 or int64."""
+    if tensor(name, value, shape, like).dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{name}: expected int32 or int64, got {value.dtype}")
+    return value
+
+
+def values(name, value, least, most):
+    """An error unless all of `value` is in [least, most], where values can be read without waiting
+    for a device."""
+    if value.device.type != "cpu" or torch.compiler.is_compiling() or value.numel() == 0:
+        return
+    for found in (int(x) for x in value.aminmax()):
+        if not least <= found <= most:
+            expected = least if least == most else f"{least} to {most}"
+            raise ValueError(f"{name}: expected {expected}, got {found}")
+
+
 def rows_of(name, value, tiling):
-    """A tensor [B, H, rows, D] with all rows of a tiling, on its device."""
-    tensor(name, value, "B H rows D")
+    """Floating-point numbers [B, H, rows, D] with all rows of a tiling, on its device."""
+    floats(name, value, "B H rows D")
     if value.shape[2] < tiling.rows:
         raise ValueError(
             f"{name}: expected the {tiling.rows} rows of the tiling or more, got {value.shape[2]}"
@@ -81,6 +119,25 @@ def grouped(q, k, k_name="k"):
             f"{q.shape[1]} of q, got {list(k.shape)}"
         )
     return q.shape[1] // k.shape[1]
+
+
+def queries_keys(q, k, q_tiling=None, kv_tiling=None, names=("q", "k")):
+    """As `grouped`, for q and k of one head dimension, dtype and device: [B, H, rows, D], with the
+    rows of tilings where there are any."""
+    kv_tiling = q_tiling if kv_tiling is None else kv_tiling
+    for name, value, tiling in zip(names, (q, k), (q_tiling, kv_tiling), strict=True):
+        if tiling is None:
+            floats(name, value, "B H rows D")
+        else:
+            rows_of(name, value, tiling)
+    for what, a, b in (
+        ("head dimension", q.shape[3], k.shape[3]),
+        ("dtype", q.dtype, k.dtype),
+        ("device", q.device, k.device),
+    ):
+        if a != b:
+            raise ValueError(f"{names[1]}: expected the {what} of {names[0]}, {a}, got {b}")
+    return grouped(q, k, names[1])
 
 
 def constant(function):

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from kpage._library import ops
+from kpage._plan import narrowed
 from kpage.layouts import _checks, _lists, _ops
 
 _TENSORS = (
@@ -97,6 +98,7 @@ class Tiling:
 
     def sums(self, x):
         """The sum over the valid rows of each tile, float32 [B, H, tiles, D]; else as `means`."""
+        _checks.rows_of("x", x, self)
         sums = _ops.block_sums(x, self)
         if self.most_blocks <= 1:
             return sums
@@ -112,22 +114,31 @@ class Tiling:
         the tiles in the tile's list.
 
         Args:
-            index: int [B, H, tiles, K], tiles of `kv_tiling`, no tile twice.
-            nums: int [B, H, tiles], the valid prefix of each list.
+            index: int32 or int64 [B, H, tiles, K], tiles of `kv_tiling`, no tile twice.
+            nums: int32 or int64 [B, H, tiles], the valid prefix of each list. An id of no tile, and
+                a count that is negative or over K, are errors of `kpage.plan`.
             kv_tiling: of the keys and values. None: this one.
 
         Returns:
             dict, for `kpage.plan(**arguments)`; the lists keep the order of `index`.
         """
         kv = self if kv_tiling is None else kv_tiling
+        _checks.ints("index", index, "B H tiles K", like=self)
+        _checks.ints("nums", nums, "B H tiles", like=self)
+        _checks.sized("index", index, (*index.shape[:2], self.tiles, index.shape[3]))
+        _checks.sized("nums", nums, index.shape[:3])
+        if kv.device != self.device:
+            raise ValueError(
+                f"kv_tiling: expected a tiling on {self.device}, got one on {kv.device}"
+            )
         index, nums = _blocks_of_tiles(kv, index, nums)
         if self.most_blocks > 1:
             index = index.index_select(2, self.tile_of_block)
             nums = nums.index_select(2, self.tile_of_block)
         same = kv is self
         return {
-            "q2k_block_index": index.to(torch.int32).contiguous(),
-            "q2k_block_nums": nums.to(torch.int32).contiguous(),
+            "q2k_block_index": narrowed(index).contiguous(),
+            "q2k_block_nums": narrowed(nums).contiguous(),
             "q_block_sizes": self.block_sizes,
             "kv_block_sizes": None if same else kv.block_sizes,
             "q_block_offsets": self.block_offsets,
@@ -192,17 +203,24 @@ def _blocks_of_tiles(tiling, index, nums):
     if most <= 1:
         return index, nums
     keep = index.shape[-1]
+    index, nums = narrowed(index), narrowed(nums)
     valid = torch.arange(keep, device=index.device) < nums[..., None]
-    tile = torch.where(valid, index.long(), 0)
-    count = torch.where(valid, tiling.blocks_of_tile[tile], 0)
-    first = tiling.first_block[tile]
+    known = (index >= 0) & (index < tiling.tiles)
+    tile = torch.where(valid & known, index, 0).long()
+    # An id of no tile becomes one of no block.
+    count = torch.where(valid, torch.where(known, tiling.blocks_of_tile[tile], 1), 0)
+    unknown = torch.where(index < 0, index, index + (tiling.blocks - tiling.tiles))
+    first = torch.where(valid & ~known, unknown, tiling.first_block[tile])
     begin = count.cumsum(-1, dtype=torch.int32) - count
     width = min(keep * most, tiling.blocks)
     blocks = first.new_zeros((*index.shape[:-1], width + 1))
     for i in range(most):
-        target = torch.where(i < count, begin + i, width)  # the last column is cut off
+        # The last column is cut off. Lists with a tile twice may have more than the others.
+        target = torch.where(i < count, begin + i, width).clamp(max=width)
         blocks = blocks.scatter(-1, target.long(), first + i)
-    return blocks[..., :width], count.sum(-1, dtype=torch.int32)
+    # A count that the list has no room for stays over the room, and a negative one negative.
+    total = torch.where(nums > keep, nums + (width - keep), count.sum(-1, dtype=torch.int32))
+    return blocks[..., :width], torch.where(nums < 0, nums, total)
 
 
 def tiling(grid, cube, *, prefix=(), suffix=(), placement="blk128", device="cpu"):
@@ -255,6 +273,7 @@ def static_layout(tiling, row_offsets, columns, heads, batch):
         row_offsets: int64 [H * tiles + 1], or [tiles + 1] for all heads. columns: int32.
         heads, batch: of the plan.
     """
+    heads, batch = _checks.integer("heads", heads, 1), _checks.integer("batch", batch, 1)
     of_heads = (row_offsets.shape[0] - 1) // max(tiling.tiles, 1)
     longest = int((row_offsets[1:] - row_offsets[:-1]).max()) if tiling.tiles else 0
     index, nums = _lists.from_csr(

@@ -58,8 +58,8 @@ def from_fa4(mask_block_cnt, mask_block_idx, full_block_cnt, full_block_idx, q_s
     blocks. A mask that only cuts padding off is what valid counts say, so both lists count.
 
     Args:
-        mask_block_cnt, full_block_cnt: int32 [B, H, NQ].
-        mask_block_idx, full_block_idx: int32 [B, H, NQ, K], each its own K. Both of a pair may be
+        mask_block_cnt, full_block_cnt: int32 or int64 [B, H, NQ].
+        mask_block_idx, full_block_idx: the same [B, H, NQ, K], each its own K. Both of a pair may be
             None.
         q_sizes: int32 [NQ], [H, NQ] or [B, H, NQ], valid rows of each query block of 128.
         kv_sizes: the same of key/value blocks. None: those of the queries.
@@ -75,8 +75,9 @@ def from_fa4(mask_block_cnt, mask_block_idx, full_block_cnt, full_block_idx, q_s
         if (nums is None) != (index is None):
             raise ValueError(f"{name}_idx: expected a tensor exactly where {name}_cnt is one")
         if nums is not None:
-            _checks.tensor(f"{name}_cnt", nums, "B H NQ")
-            _checks.tensor(f"{name}_idx", index, "B H NQ K")
+            _checks.ints(f"{name}_cnt", nums, "B H NQ")
+            _checks.ints(f"{name}_idx", index, "B H NQ K", like=nums)
+            _checks.values(f"{name}_cnt", nums, 0, index.shape[3])
             if index.shape[:3] != nums.shape:
                 raise ValueError(
                     f"{name}_idx: expected shape {list(nums.shape)} and K, got {list(index.shape)}"
@@ -84,7 +85,11 @@ def from_fa4(mask_block_cnt, mask_block_idx, full_block_cnt, full_block_idx, q_s
             lists += [index, nums]
     if not lists:
         raise ValueError("full_block_cnt: expected at least one pair of lists, got none")
-    index, nums = lists if len(lists) == 2 else _lists.joined(*lists)
+    if len(lists) == 4:
+        _checks.tensor("mask_block_cnt", lists[3], "B H NQ", like=lists[1])
+        _checks.sized("mask_block_cnt", lists[3], lists[1].shape)
+        lists = _lists.joined(*lists)
+    index, nums = lists
     return {
         "q2k_block_index": index,
         "q2k_block_nums": nums,

@@ -6,7 +6,7 @@ from kpage.layouts import _checks, _lists
 def mean_scores(q_means, k_means):
     """Scores of tiles, [B, H, tiles of q, tiles of k], from their means [B, H, tiles, D]; fewer
     key/value heads serve as many query heads each as in `kpage.attention`."""
-    group = _checks.grouped(q_means, k_means)
+    group = _checks.queries_keys(q_means, k_means)
     return q_means @ k_means.repeat_interleave(group, dim=1).mT
 
 
@@ -23,8 +23,7 @@ def select(q, k, tiling, *, top_k=64):
     Returns:
         The arguments of `kpage.plan`: `kpage.plan(**select(q, k, tiling))`.
     """
-    _checks.rows_of("q", q, tiling)
-    _checks.rows_of("k", k, tiling)
+    _checks.queries_keys(q, k, tiling)
     top_k = _checks.integer("top_k", top_k, 1)
     index = _lists.top_k(mean_scores(tiling.means(q), tiling.means(k)), top_k)
     return tiling.layout(index, full(index))

@@ -41,6 +41,4 @@ def layout(
         *sizes, text_tokens, 128, float(decay), first_frame_sink, next_frame_whole
     )
     tiling = linear_tiling(sizes[0] * sizes[1], text_tokens, device=device)
-    return static_layout(
-        tiling, *graph, _checks.integer("heads", heads, 1), _checks.integer("batch", batch, 1)
-    )
+    return static_layout(tiling, *graph, heads, batch)

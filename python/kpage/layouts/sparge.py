@@ -2,6 +2,8 @@
 not judged by their mean, and always computed. Only the selection: its kernel is quantised, this
 library's attention is exact."""
 
+import math
+
 import torch
 
 from kpage.layouts import _checks, _lists, _ops, cubes
@@ -39,11 +41,11 @@ def select(
     Returns:
         The arguments of `kpage.plan`.
     """
-    _checks.rows_of("q", q, q_tiling)
-    _checks.rows_of("k", k, kv_tiling)
+    group = _checks.queries_keys(q, k, q_tiling, kv_tiling)
     if (top_k is None) == (cdf is None):
         raise ValueError(f"cdf: expected either top_k or cdf, got top_k={top_k} and cdf={cdf}")
-    group = _checks.grouped(q, k)
+    if math.isnan(similarity):
+        raise ValueError(f"similarity: expected a number, got {similarity}")
     q, k = q.detach(), k.detach()
     if smooth_k:
         sums = kv_tiling.sums(k).sum(2, keepdim=True)

@@ -30,12 +30,11 @@ def scores(q, k, tiling, *, similarity=0.7):
     Returns:
         float32 [B, H, cubes, cubes].
     """
-    _checks.rows_of("q", q, tiling)
-    _checks.rows_of("k", k, tiling)
+    group = _checks.queries_keys(q, k, tiling)
     similarity = _checks.share("similarity", similarity)
     q_cubes = F.normalize(tiling.cubes_of(tiling.means(q.detach())), dim=-1)
     k_cubes = F.normalize(tiling.cubes_of(tiling.means(k.detach())), dim=-1)
-    k_cubes = k_cubes.repeat_interleave(_checks.grouped(q, k), dim=1)
+    k_cubes = k_cubes.repeat_interleave(group, dim=1)
     own = k_cubes.square().sum(-1)
     others = (k_cubes.sum(2, keepdim=True) * k_cubes).sum(-1) - own
     redundancy = (others / max(tiling.cube_count - 1, 1) + 1) / 2
@@ -64,7 +63,10 @@ def select(q, k, tiling, *, window=(3, 3, 3), top_k=64, similarity=0.7):
     of_cubes = scores(q, k, tiling, similarity=similarity)
     keep = min(max(_kept(top_k, tiling.grid[0]), 1), tiling.cube_count)
     if isinstance(window, torch.Tensor):
-        seen = _checks.tensor("window", window, "tiles tiles")
+        seen = _checks.tensor("window", window, "tiles tiles", like=tiling)
+        _checks.sized("window", seen, (tiling.tiles, tiling.tiles))
+        if seen.dtype != torch.bool:
+            raise ValueError(f"window: expected bool, got {seen.dtype}")
     else:
         seen = sta.window_map(tiling, window)
     chosen = _lists.top_k_map(of_cubes, keep)

@@ -47,9 +47,7 @@ def layout(
     density = _checks.share("density", density)
     graph = ops.svg1_graph(*sizes, text_tokens, 128, density, first_frame_sink, band_up)
     tiling = linear_tiling(sizes[0] * sizes[1], text_tokens, device=device)
-    return static_layout(
-        tiling, *graph, _checks.integer("heads", heads, 1), _checks.integer("batch", batch, 1)
-    )
+    return static_layout(tiling, *graph, heads, batch)
 
 
 def token_major(frames, frame_tokens, text_tokens=0, *, device="cpu"):
@@ -91,13 +89,18 @@ def temporal_heads(q, k, v, arguments, order, *, rows=None):
     Returns:
         bool [B, H]; a tie is spatial.
     """
-    for name, value in (("q", q), ("k", k), ("v", v)):
-        _checks.tensor(name, value, "B H tokens D")
-    group = _checks.grouped(q, k)
+    group = _checks.queries_keys(q, k)
+    _checks.queries_keys(q, v, names=("q", "v"))
+    _checks.sized("v", v, k.shape)
     tokens = q.shape[2]
+    for name, found in (("k", k.shape[2]), ("order", order.row_of_token.shape[-1])):
+        if found != tokens:
+            raise ValueError(f"{name}: expected the {tokens} tokens of q, got {found}")
     if rows is None:
         count = min(64, tokens)
-        rows = torch.arange(count, device=q.device) * tokens // count
+        rows = torch.arange(count, device=q.device) * tokens // max(count, 1)
+    _checks.ints("rows", rows, "n", like=q)
+    _checks.values("rows", rows, 0, tokens - 1)
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
     products = (q.index_select(2, rows) @ k.mT).float() / math.sqrt(q.shape[-1])
     full = products.softmax(-1).to(v.dtype) @ v

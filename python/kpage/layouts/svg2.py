@@ -17,11 +17,25 @@ from kpage.tokens import TokenOrder
 _CHUNK = 1 << 25  # scores of rows against centroids that are held at a time
 
 
-class Clusters(NamedTuple):
+class _Clusters(NamedTuple):
     labels: torch.Tensor  # int32 [B, H, S]
     sizes: torch.Tensor  # int32 [B, H, C]
     centroids: torch.Tensor  # [B, H, C, D], dtype of the rows
     order: TokenOrder | None = None  # by label, as `select` makes it where there is none
+
+
+class Clusters(_Clusters):
+    """The clusters of each head: int32 `labels` [B, H, S], int32 `sizes` [B, H, C], `centroids`
+    [B, H, C, D] in the dtype of the rows, and the TokenOrder by label, None where `select` is to
+    make it."""
+
+    __slots__ = ()
+
+    def _replace(self, **fields):
+        # The order is of the labels that it came with.
+        if "labels" in fields:
+            fields.setdefault("order", None)
+        return super()._replace(**fields)
 
 
 class Permuted(NamedTuple):
@@ -59,27 +73,31 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
     Returns:
         Clusters. Labels are those of the last iteration's centroids before they moved.
     """
-    _checks.tensor("x", x, "B H S D")
+    _checks.floats("x", x, "B H S D")
     batch, heads, rows, dim = x.shape
     if (clusters is None) == (centroids is None):
         raise ValueError("centroids: expected either clusters or centroids")
     if centroids is None:
         clusters = _checks.integer("clusters", clusters, 1)
+        if rows == 0:
+            raise ValueError("x: expected at least one row to start from, got none")
         drawn = torch.randint(
             rows, (batch, heads, clusters, 1), device=x.device, generator=generator
         )
         centroids = x.detach().gather(2, drawn.expand(-1, -1, -1, dim))
         iterations = 50 if iterations is None else iterations
     else:
-        _checks.tensor("centroids", centroids, "B H C D")
+        _checks.floats("centroids", centroids, "B H C D", like=x)
         if centroids.shape[:2] != x.shape[:2] or centroids.shape[3] != dim:
             raise ValueError(
                 f"centroids: expected shape [{batch}, {heads}, C, {dim}], got "
                 f"{list(centroids.shape)}"
             )
+        if centroids.shape[2] == 0:
+            raise ValueError("centroids: expected at least one, got none")
         iterations = 2 if iterations is None else iterations
     iterations = _checks.integer("iterations", iterations, 1)
-    x, centroids = x.detach(), centroids.to(x.dtype)
+    x, centroids = x.detach(), centroids.detach().to(x.dtype)
     settled = torch.zeros((), dtype=torch.bool, device=x.device)
     for _ in range(iterations):
         labels = nearest(x, centroids)
@@ -94,7 +112,9 @@ def nearest(x, centroids):
     """int32 [B, H, S]: the nearest centroid of each row, the lower where several are.
 
     Args:
-        x: [B, H, S, D]. centroids: [B, H, C, D] in its dtype. Products are summed in float32.
+        x: [B, H, S, D]. centroids: [B, H, C, D] in its dtype. Products are summed in float32. One
+            that is NaN counts as -inf: a row with a NaN is as far from all and has the first label,
+            and to a centroid with a NaN no row is near.
     """
     half = x.dtype in (torch.bfloat16, torch.float16)
     if x.is_cuda and half and x.shape[-1] in (64, 128):
@@ -104,7 +124,8 @@ def nearest(x, centroids):
     squares = centres.square().sum(-1)[:, None] / 2
     step = max(_CHUNK // max(centres.shape[0] * centres.shape[1], 1), 1)
     labels = [
-        (part.float() @ centres.mT).sub_(squares).argmax(-1) for part in flat.split(step, 1)
+        _nan_is_least((part.float() @ centres.mT).sub_(squares)).argmax(-1)
+        for part in flat.split(step, 1)
     ]
     return torch.cat(labels, 1).to(torch.int32).unflatten(0, x.shape[:2])
 
@@ -129,9 +150,9 @@ def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
         bool [B, H, Cq, Ck].
     """
     top_p, min_ratio = _checks.share("top_p", top_p), _checks.share("min_ratio", min_ratio)
-    group = _checks.grouped(q.centroids, k.centroids)
+    group = _checks.queries_keys(q.centroids, k.centroids, names=("q.centroids", "k.centroids"))
     keys, sizes = (x.repeat_interleave(group, dim=1) for x in (k.centroids, k.sizes))
-    scores = q.centroids @ keys.mT / math.sqrt(keys.shape[-1])
+    scores = _nan_is_least(q.centroids @ keys.mT / math.sqrt(keys.shape[-1]))
     floor = max(int(min_ratio * sizes.shape[-1]), 1)
     return _ops.leading_map(scores, top_p, counts=sizes, least=floor, crosses=True)
 
@@ -153,6 +174,8 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
         Permuted: its `arguments` are those of `kpage.plan`, over rows in the order of its
         permutations.
     """
+    _check_clusters("q", q)
+    _check_clusters("k", k)
     chosen = cluster_map(q, k, top_p=top_p, min_ratio=min_ratio)
     if max_list is not None:
         max_list = _checks.integer("max_list", max_list, 0)
@@ -184,6 +207,19 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
         "kv_block_offsets": k_blocks[1],
     }
     return Permuted(arguments, *(_token_order(x, sum(text)) for x in (q, k)))
+
+
+def _nan_is_least(scores):
+    """-inf for NaN, in place."""
+    return scores.nan_to_num_(-math.inf, math.inf, -math.inf)
+
+
+def _check_clusters(name, clusters):
+    centroids = _checks.floats(f"{name}.centroids", clusters.centroids, "B H C D")
+    labels = _checks.ints(f"{name}.labels", clusters.labels, "B H S", like=centroids)
+    sizes = _checks.ints(f"{name}.sizes", clusters.sizes, "B H C", like=centroids)
+    _checks.sized(f"{name}.sizes", sizes, centroids.shape[:3])
+    _checks.sized(f"{name}.labels", labels, (*centroids.shape[:2], labels.shape[2]))
 
 
 def most_blocks(tokens, clusters):

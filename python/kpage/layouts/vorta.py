@@ -32,7 +32,7 @@ def coreset(x, grid, window, *, reduction=0.5):
     Returns:
         Coreset. The centres of all windows come first, then the others, window after window.
     """
-    _checks.tensor("x", x, "B H tokens D")
+    _checks.floats("x", x, "B H tokens D")
     grid, window = _checks.extents("grid", grid, 1), _checks.extents("window", window, 1)
     if any(extent % part for extent, part in zip(grid, window, strict=True)):
         raise ValueError(f"window: expected extents that divide the grid, {grid}, got {window}")
@@ -65,7 +65,8 @@ def coreset(x, grid, window, *, reduction=0.5):
 
 def spread(out, made):
     """The output of every token, [B, H, tokens, D], from that of a coreset's rows, [B, H, rows, D]."""
-    _checks.tensor("out", out, "B H rows D")
+    _checks.tensor("out", out, "B H rows D", like=made.source)
+    _checks.sized("out", out, (*made.token_of_row.shape, out.shape[3]))
     return out.gather(2, made.source[..., None].expand(-1, -1, -1, out.shape[-1]))
 
 

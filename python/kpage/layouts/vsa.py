@@ -36,8 +36,7 @@ def scores(q, k, tiling, *, dtype=None):
     Returns:
         [B, H, tiles, tiles] in that dtype. Differentiable.
     """
-    _checks.rows_of("q", q, tiling)
-    _checks.rows_of("k", k, tiling)
+    _checks.queries_keys(q, k, tiling)
     dtype = q.dtype if dtype is None else dtype
     means = (tiling.means(x).to(dtype) for x in (q, k))
     return cubes.mean_scores(*means) / math.sqrt(q.shape[-1])
@@ -70,11 +69,7 @@ def select(q, k, tiling, *, sparsity=None, keep=None, segments="exempt", dtype=N
 def from_scores(scores, tiling, *, sparsity=None, keep=None, segments="exempt"):
     """As `select`, from scores [B, H, tiles, tiles]."""
     keep = _keep(tiling, sparsity, keep, segments)
-    _checks.tensor("scores", scores, "B H tiles tiles")
-    if scores.shape[2:] != (tiling.tiles, tiling.tiles):
-        raise ValueError(
-            f"scores: expected {tiling.tiles} x {tiling.tiles} tiles, got {list(scores.shape)}"
-        )
+    _scores(scores, tiling)
     scores = tiling.cubes_of(scores.detach())
     before, after = tiling.prefix_tiles, tiling.tiles - tiling.suffix_tiles
     if segments == "exempt":
@@ -103,6 +98,14 @@ def _keep(tiling, sparsity, keep, segments):
     return min(_checks.integer("keep", keep, 1), max(tiling.cube_count, 1))
 
 
+def _scores(scores, tiling):
+    _checks.floats("scores", scores, "B H tiles tiles", like=tiling)
+    if scores.shape[2:] != (tiling.tiles, tiling.tiles):
+        raise ValueError(
+            f"scores: expected {tiling.tiles} x {tiling.tiles} tiles, got {list(scores.shape)}"
+        )
+
+
 def coarse(scores, v, tiling):
     """The coarse branch: softmax of the scores over tiles, times mean-pooled values; every row of a
     tile gets the tile's result. Differentiable in scores and v.
@@ -115,6 +118,7 @@ def coarse(scores, v, tiling):
     Returns:
         [B, H, rows, D] in the dtype of v; 0 in padding rows.
     """
+    _scores(scores, tiling)
     _checks.rows_of("v", v, tiling)
     values = tiling.means(v).to(v.dtype)
     values = values.repeat_interleave(_checks.grouped(scores, values, "v"), dim=1)
@@ -122,6 +126,15 @@ def coarse(scores, v, tiling):
     valid = tiling.block_of_row >= 0
     tile = tiling.tile_of_block[torch.where(valid, tiling.block_of_row, 0)]
     return torch.where(valid[:, None], of_tiles.index_select(2, tile), 0.0)
+
+
+def _gate(gate, q):
+    sizes = zip(reversed(gate.shape), reversed(q.shape), strict=False)
+    if gate.dim() > q.dim() or any(size not in (1, of_q) for size, of_q in sizes):
+        raise ValueError(
+            f"gate: expected shape {list(q.shape)} or one that broadcasts to it, got "
+            f"{list(gate.shape)}"
+        )
 
 
 def attention(
@@ -140,6 +153,8 @@ def attention(
         [B, H, rows, D], 0 in padding rows. Differentiable in q, k, v and gate; no gradient goes
         through the choice of cubes.
     """
+    if isinstance(gate, torch.Tensor):
+        _gate(gate, q)
     chosen = scores(q, k, tiling, dtype=dtype)
     arguments = from_scores(chosen, tiling, sparsity=sparsity, keep=keep, segments=segments)
     fine = _attention(q, k, v, _plan(**arguments))

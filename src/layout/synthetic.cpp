@@ -74,6 +74,21 @@ std::int32_t draw(std::vector<WeightClass>& classes, Random& random) {
   return from.columns[--from.left];
 }
 
+// Queries whose list holds empty clusters alone get keys: the head's largest cluster, for one of
+// them. Rows of `graph`: [heads * q_clusters].
+void give_keys(ClusterGraph& graph, const Clusters& kv, std::int32_t q_clusters) {
+  for (std::size_t row = 0; row + 1 < graph.row_offsets.size(); ++row) {
+    const auto head = row / static_cast<std::size_t>(q_clusters);
+    const auto sizes = kv.sizes.begin() + static_cast<std::ptrdiff_t>(head) * kv.clusters;
+    const auto begin = graph.columns.begin() + graph.row_offsets[row];
+    const auto end = graph.columns.begin() + graph.row_offsets[row + 1];
+    if (std::none_of(begin, end, [&](std::int32_t column) { return sizes[column] > 0; })) {
+      *begin = static_cast<std::int32_t>(std::max_element(sizes, sizes + kv.clusters) - sizes);
+      std::sort(begin, end);
+    }
+  }
+}
+
 }  // namespace
 
 Result<ClusterGraph> random_top_k(std::int64_t rows, std::int32_t columns, std::int32_t keep,
@@ -174,12 +189,14 @@ Result<Layout> svg2_like_layout(const Svg2Shape& shape, std::uint64_t seed) {
   if (!kv.ok()) {
     return kv.status();
   }
-  const auto keep = static_cast<std::int32_t>(std::lround(shape.keep * shape.kv_clusters));
-  const Result<ClusterGraph> graph = random_top_k(std::int64_t{shape.heads} * shape.q_clusters,
-                                                  shape.kv_clusters, keep, seeds.next());
+  const auto keep =
+      std::max(1, static_cast<std::int32_t>(std::lround(shape.keep * shape.kv_clusters)));
+  Result<ClusterGraph> graph = random_top_k(std::int64_t{shape.heads} * shape.q_clusters,
+                                            shape.kv_clusters, keep, seeds.next());
   if (!graph.ok()) {
     return graph.status();
   }
+  give_keys(graph.value(), kv.value(), shape.q_clusters);
   return cluster_layout(1, shape.heads, q.value(), kv.value(), graph.value());
 }
 

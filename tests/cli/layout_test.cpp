@@ -87,6 +87,25 @@ TEST_F(LayoutTest, SelectionMapsOfManyBlocksAddUp) {
   EXPECT_DOUBLE_EQ(json["density"].get<double>(), 1.0);
 }
 
+// Fewer tokens than clusters: most clusters are empty, and lists of those alone would be too.
+TEST_F(LayoutTest, EveryQueryOfSvg2HasKeys) {
+  EXPECT_DOUBLE_EQ(json_of({"--layout", "svg2", "--grid", "1x1x1"})["density"].get<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(json_of({"--layout", "svg2", "--grid", "4x8x8", "--clusters", "1x1"})["density"]
+                       .get<double>(),
+                   1.0);
+  ASSERT_EQ(run_cli({"layout", "--layout", "svg2", "--grid", "1x2x3", "--heads", "7", "--clusters",
+                     "40x100", "--keep", "0.01", "--save", "out.safetensors"})
+                .code,
+            0);
+  const SafetensorsFile file("out.safetensors");
+  const auto nums = int32_values(file, file.at("q2k_block_nums"));
+  const auto sizes = int32_values(file, file.at("q_block_sizes"));
+  ASSERT_EQ(nums.size(), sizes.size());
+  for (std::size_t i = 0; i < nums.size(); ++i) {
+    EXPECT_EQ(nums[i], sizes[i] > 0 ? 1 : 0) << i;
+  }
+}
+
 TEST_F(LayoutTest, ReportsHaveTheirPictures) {
   const auto report_of = [](std::vector<std::string> words) {
     words.insert(words.begin(), {"layout", "--report", "report.html"});

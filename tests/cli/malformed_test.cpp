@@ -1,6 +1,7 @@
 // Wrong flags, files and tensors: each has a message of its own and exit code 2, and nothing is
 // written.
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -45,12 +46,15 @@ TEST_P(MalformedInput, IsAnErrorThatSaysWhy) {
       << R"({"rows": [{"layout": "a", "pass": "forward", "kernel": "kpage"}]})";
   ASSERT_EQ(::mkfifo("pipe", 0600), 0);
   const auto before = files();
+  const auto inputs = [] { return contents("layout.safetensors") + contents("text.txt"); };
+  const std::string inputs_before = inputs();
   const Outcome outcome = run_cli(bad.words);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr(bad.message));
   EXPECT_THAT(outcome.err, StartsWith("kpage"));
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(files(), before);
+  EXPECT_EQ(inputs(), inputs_before);
   EXPECT_TRUE(std::filesystem::is_fifo("pipe"));
 }
 
@@ -93,6 +97,22 @@ std::function<void(Tensors&, Tensors&)> add_to_layout(TestTensor tensor) {
 std::function<void(Tensors&, Tensors&)> replace_in_capture(TestTensor with) {
   return [with](Tensors&, Tensors& capture) { find(capture, with.name) = with; };
 }
+// One value of the BF16 tensor [1, 2, 480, 64] becomes these bits.
+std::function<void(Tensors&, Tensors&)> spoil(const std::string& name, std::int64_t head,
+                                              std::int64_t row, std::uint16_t bits) {
+  return [=](Tensors&, Tensors& capture) {
+    if (name == "d_o") {
+      capture.push_back(capture.front());
+      capture.back().name = name;
+    }
+    std::memcpy(find(capture, name).data.data() + 2 * ((head * 480 + row) * 64 + 5), &bits, 2);
+  };
+}
+Words run_of_rule(const std::string& rule, const Words& more = {}) {
+  Words words = run_of({"--grid", "6x8x10", "--layout", rule});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
 std::vector<std::uint16_t> halves(std::size_t count, std::uint16_t bits = 0x3f80) {
   return std::vector<std::uint16_t>(count, bits);
 }
@@ -122,6 +142,34 @@ const std::vector<Case> kFlags = {
     {"GridOfWords", layout_of({"--layout", "vsa", "--grid", "axbxc"}), "got axbxc"},
     {"GridTooLarge", layout_of({"--layout", "vsa", "--grid", "9999x9999x9999"}),
      "--grid: expected at most"},
+    // A volume of 2^64, which 64 bits take for none.
+    {"GridOverflows", layout_of({"--layout", "vsa", "--grid", "2097152x2097152x4194304"}),
+     "--grid: expected at most 2147483392 tokens, got 2097152x2097152x4194304"},
+    {"GridOfSvg2TooLarge", layout_of({"--layout", "svg2", "--grid", "2000x2000x2000"}),
+     "--grid: expected at most 2147483392 tokens, got 2000x2000x2000"},
+    {"GridTooLargeWithText",
+     layout_of({"--layout", "full", "--grid", "1x1x2147483000", "--text-after", "2147483000"}),
+     "got 1x1x2147483000 with text"},
+    {"CubesTooMany", layout_of({"--layout", "vsa", "--grid", "999x999x999", "--cube", "1x1x1"}),
+     "--layout vsa: expected at most 16777216 tiles, got 999x999x999"},
+    {"RadialTooLong", layout_of({"--layout", "radial", "--grid", "1x1x4194304"}),
+     "--layout radial: expected tokens x (frames + blocks) up to 17179869184, got 4194304 x (1 + "
+     "32768)"},
+    {"RadialOfFrames", layout_of({"--layout", "radial", "--grid", "1000000x1x1"}),
+     "got 1000000 x (1000000 + 7813)"},
+    {"TextMakesListsTooLong",
+     layout_of({"--layout", "vsa", "--grid", "8x8x8", "--cube", "1x1x1", "--text-after", "100000"}),
+     "--layout vsa: expected at most 4,294,967,296 entries, got lists of 1 heads x 100,512 query "
+     "blocks x up to 100,512 key blocks"},
+    {"HeadsMakeListsTooMany",
+     layout_of({"--layout", "sta", "--grid", "600x100x100", "--cube", "1x1x1", "--heads", "1024"}),
+     "got lists of 1,024 heads x 6,000,000 query blocks x up to 27 key blocks"},
+    {"ClustersTooMany",
+     layout_of({"--layout", "svg2", "--grid", "4x8x8", "--clusters", "2000000000x2000000000"}),
+     "--layout svg2: expected at most 4,294,967,296 entries"},
+    {"RunOfOtherTokensMakesNoTiling",
+     run_of({"--grid", "6x8x10", "--layout", "radial", "--text-after", "2000000000"}),
+     "--grid: expected as many tokens as tensor q"},
     {"CubeTrailing", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--cube", "4x4x4x"}),
      "--cube: expected"},
     {"CubeOfRadial", layout_of({"--layout", "radial", "--grid", "4x8x8", "--cube", "4x4x4"}),
@@ -172,6 +220,10 @@ const std::vector<Case> kFlags = {
     {"KeepZero", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "0"}),
      "--keep: expected a share above 0"},
     {"KeepOverOne", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "1.5"}), "1.5"},
+    {"KeepZeroOfSvg1", layout_of({"--layout", "svg1", "--grid", "4x8x16", "--keep", "0"}),
+     "--keep: expected a share above 0"},
+    {"KeepZeroOfSvg2", layout_of({"--layout", "svg2", "--grid", "4x8x8", "--keep", "0"}),
+     "--keep: expected a share above 0"},
     {"KeepIsWord", layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "most"}), "--keep"},
     {"KeepAndTopK",
      layout_of({"--layout", "vsa", "--grid", "4x8x8", "--keep", "0.5", "--top-k", "2"}),
@@ -236,6 +288,34 @@ const std::vector<Case> kFlags = {
      {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output", "x",
       "--report", "x"},
      "--report: x is written by --output already"},
+    {"RunSameFileByOtherNames",
+     {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output", "x",
+      "--report", "./x"},
+     "--report: ./x is written by --output already"},
+    {"LayoutSameFileByOtherNames",
+     {"layout", "layout.safetensors", "--save", "x", "--report", ".//x"},
+     "--report: .//x is written by --save already"},
+    {"LayoutReportOntoItsInput",
+     {"layout", "layout.safetensors", "--report", "layout.safetensors"},
+     "--report: expected another file than the input, got layout.safetensors"},
+    {"LayoutSaveOntoItsInput",
+     {"layout", "layout.safetensors", "--save", "./layout.safetensors"},
+     "--save: expected another file than the input, got ./layout.safetensors"},
+    {"PlanOntoItsLayout",
+     {"plan", "layout.safetensors", "--save", "layout.safetensors"},
+     "--save: expected another file than the input"},
+    {"PlanOntoTheLoaded",
+     {"plan", "--load", "text.txt", "--save", "text.txt"},
+     "--save: expected another file than the input"},
+    {"PlanOntoTheCompared",
+     {"plan", "layout.safetensors", "--compare", "text.txt", "--save", "text.txt"},
+     "--save: expected another file than the input"},
+    {"BenchOntoItsLayout",
+     {"bench", "layout.safetensors", "--output", "layout.safetensors"},
+     "--output: expected another file than the input"},
+    {"BenchCompareWithOutput",
+     {"bench", "--compare", "rows.json", "rows.json", "--output", "x"},
+     "--output: --compare measures nothing"},
     {"RunIntoNoName", good_run({"--output", ""}), "--output: expected a file name"},
     {"RunOntoTheCapture",
      {"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa", "--output",
@@ -262,7 +342,7 @@ class Interrupt : public CliTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(Interrupt, LeavesNothingBehind) {
   const auto interrupted = [] {
-    OutputFiles outputs;
+    OutputFiles outputs({});
     for (const char* path : {"out.safetensors", "report.html"}) {
       outputs.add("--output", path)->write([](std::ostream& file) { file << "half"; });
     }
@@ -342,6 +422,21 @@ const std::vector<Case> kCaptureTensors = {
     {"QNotANumber", good_run(),
      "tensor q: head 0 of batch element 0 has values that are not finite",
      replace_in_capture(test_tensor("q", "BF16", {1, 2, 480, 64}, halves(2 * 480 * 64, 0x7fc0)))},
+    {"FullOfKNotANumber", run_of_rule("full"),
+     "tensor k: head 1 of batch element 0 has values that are not finite, the first in row 7",
+     spoil("k", 1, 7, 0xffc1)},
+    {"StaOfQNotANumber", run_of_rule("sta"),
+     "tensor q: head 0 of batch element 0 has values that are not finite, the first in row 479",
+     spoil("q", 0, 479, 0x7fc0)},
+    {"Svg1OfKInfinite", run_of_rule("svg1"),
+     "tensor k: head 0 of batch element 0 has values that are not finite, the first in row 0",
+     spoil("k", 0, 0, 0xff80)},
+    {"RadialOfVNotANumber", run_of_rule("radial"),
+     "tensor v: head 1 of batch element 0 has values that are not finite, the first in row 100",
+     spoil("v", 1, 100, 0x7fc0)},
+    {"GradientNotANumber", run_of_rule("vsa", {"--backward"}),
+     "tensor d_o: head 1 of batch element 0 has values that are not finite, the first in row 3",
+     spoil("d_o", 1, 3, 0x7f80)},
     {"HeadDim60", good_run(), "60",
      [](Tensors&, Tensors& capture) {
        for (TestTensor& tensor : capture) {

@@ -1,5 +1,6 @@
 #include "safetensors.h"
 
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -65,7 +66,7 @@ TEST_F(SafetensorsTest, DtypesThatNobodyReadsAreTaken) {
 }
 
 TEST_F(SafetensorsTest, FileThatCannotBeWrittenIsAnErrorThatNamesIt) {
-  OutputFiles outputs;
+  OutputFiles outputs({});
   const OutputFile* output = outputs.add("--output", "a.bin");
   EXPECT_EQ(outputs.add("--report", ""), nullptr);
   try {
@@ -75,6 +76,35 @@ TEST_F(SafetensorsTest, FileThatCannotBeWrittenIsAnErrorThatNamesIt) {
     EXPECT_EQ(failure.exit_code(), kFailed);
     EXPECT_THAT(failure.what(), HasSubstr("--output: cannot write a.bin: "));
   }
+}
+
+TEST_F(SafetensorsTest, FoldersAndFilesByOtherNamesAreTheSame) {
+  std::filesystem::create_directory("folder");
+  std::filesystem::create_directory_symlink("folder", "link");
+  std::ofstream("folder/input") << "kept";
+  std::filesystem::create_symlink("folder/input", "input");
+  std::filesystem::create_symlink("folder/absent", "dangling");
+  const auto message_of = [](OutputFiles& files, const std::string& path) -> std::string {
+    try {
+      files.add("--b", path);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
+  };
+  OutputFiles files({"", "link/input"});
+  for (const char* path : {"link/input", "folder/input", "input", "folder/../link/./input"}) {
+    EXPECT_THAT(message_of(files, path), HasSubstr("--b: expected another file than the input"));
+  }
+  files.add("--a", "link/new")->write([](std::ostream& file) { file << "new"; });
+  for (const char* path : {"folder/new", "link/../folder/new", "./link/new"}) {
+    EXPECT_THAT(message_of(files, path), HasSubstr("is written by --a already"));
+  }
+  EXPECT_EQ(message_of(files, "dangling"), "");
+  EXPECT_EQ(message_of(files, "other"), "");
+  files.commit();
+  EXPECT_EQ(contents("folder/new"), "new");
+  EXPECT_EQ(contents("folder/input"), "kept");
 }
 
 // A file of this header and so many bytes of data.

@@ -44,6 +44,9 @@ void compare(const Options& options, const Console& console) {
     throw bad_input("--compare: reads two files and runs nothing; expected no layout beside it");
   }
   options.layout.expect_none("--compare");
+  if (!options.output.empty()) {
+    throw bad_input("--output: --compare measures nothing to write; expected it without");
+  }
   if (!(options.tolerance >= 0)) {
     throw bad_input("--tolerance: expected a share from 0, got " +
                     std::to_string(options.tolerance));
@@ -86,9 +89,9 @@ void bench(const Options& options, const Console& console) {
   how.device = parse_device(options.device);
   how.repeats = options.repeats;
   how.threads = options.threads;
-  OutputFiles files;
+  OutputFiles files({options.layout.file()});
   const OutputFile* output = files.add("--output", options.output);
-  const LayoutCase made = options.layout.make(console);
+  const LayoutCase made = options.layout.make(console, true);
   const LayoutView layout = made.layout.view();
 
   Plan plan;

@@ -1,8 +1,11 @@
 #include "capture.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
+#include "base/parallel.h"
 #include "failure.h"
 #include "tensor.h"
 
@@ -10,6 +13,28 @@ namespace kpage::cli {
 namespace {
 
 std::string shape_of(const TensorRef& tensor) { return shape_text(tensor.shape); }
+
+void check_values(const std::string& subject, const TensorRef& x) {
+  const unsigned exponent = x.dtype == DType::kBFloat16 ? 0x7f80u : 0x7c00u;
+  const std::int64_t elements = x.shape[2] * x.shape[3];
+  std::vector<std::int64_t> first(static_cast<std::size_t>(x.shape[0] * x.shape[1]));
+  parallel_for(std::ssize(first), 0, [&](std::int64_t slice, std::int32_t) {
+    const auto* begin = static_cast<const std::uint16_t*>(x.data) + slice * elements;
+    const auto* bad = std::find_if(begin, begin + elements, [exponent](std::uint16_t bits) {
+      return (bits & exponent) == exponent;
+    });
+    first[static_cast<std::size_t>(slice)] = bad - begin;
+  });
+  const auto found = std::find_if(first.begin(), first.end(),
+                                  [elements](std::int64_t at) { return at < elements; });
+  if (found != first.end()) {
+    const std::int64_t slice = found - first.begin();
+    throw bad_input(subject + ": head " + std::to_string(slice % x.shape[1]) +
+                    " of batch element " + std::to_string(slice / x.shape[1]) +
+                    " has values that are not finite, the first in row " +
+                    std::to_string(*found / x.shape[3]));
+  }
+}
 
 }  // namespace
 
@@ -81,6 +106,15 @@ Capture::Capture(const std::string& path) : file_(path) {
     if (d_o_->shape != q_.shape || d_o_->dtype != q_.dtype) {
       throw fail("d_o", "shape and dtype of q, " + shape_of(q_), shape_of(*d_o_));
     }
+  }
+}
+
+void Capture::check_finite(bool backward) const {
+  for (const auto& [name, values] : {std::pair("q", q_), std::pair("k", k_), std::pair("v", v_)}) {
+    check_values(path() + ": tensor " + name, values);
+  }
+  if (backward && d_o_) {
+    check_values(path() + ": tensor d_o", *d_o_);
   }
 }
 

@@ -15,6 +15,9 @@ class Capture {
  public:
   explicit Capture(const std::string& path);  // checks names, dtypes and shapes
 
+  // Fails at a value of q, k, v, and with `backward` of d_o, that is infinite or not a number.
+  void check_finite(bool backward) const;
+
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] TensorRef q() const { return q_; }
   [[nodiscard]] TensorRef k() const { return k_; }

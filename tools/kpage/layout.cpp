@@ -23,10 +23,10 @@ struct Options {
 };
 
 void show(const Options& options, const Console& console) {
-  OutputFiles outputs;
+  OutputFiles outputs({options.layout.file()});
   const OutputFile* save = outputs.add("--save", options.save);
   const OutputFile* report = outputs.add("--report", options.report);
-  const LayoutCase made = options.layout.make(console);
+  const LayoutCase made = options.layout.make(console, false);
   check(validate(made.layout.view()), made.source);
   const std::int64_t heads = std::int64_t{made.layout.batch} * made.layout.heads;
   if (options.head < 0 || options.head >= heads) {

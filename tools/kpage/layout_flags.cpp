@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
+#include "base/hd.h"
 #include "commands.h"
 #include "failure.h"
+#include "layout_size.h"
+#include "page.h"
 #include "progress.h"
 #include "safetensors.h"
 #include "tensor_layout.h"
@@ -167,14 +172,34 @@ void SystemFlags::check_parameters() const {
                       joined(system.flags));
     }
   }
+  for (const auto& [flag, tokens] :
+       {std::pair("--text-before", text_before()), std::pair("--text-after", text_after())}) {
+    if (tokens < 0) {
+      throw bad_input(std::string(flag) + ": expected a number from 0, got " +
+                      std::to_string(tokens));
+    }
+  }
+  if (tokens() > kMaxRows) {
+    throw bad_input("--grid: expected at most " + std::to_string(kMaxRows) + " tokens, got " +
+                    grid_ + (has_text() ? " with text" : ""));
+  }
 }
 
 Dims SystemFlags::grid() const {
   if (grid_.empty()) {
     throw bad_input("--grid: expected with --layout, such as --grid 21x45x80");
   }
-  return parse_dims("--grid", grid_);
+  const Dims grid = parse_dims("--grid", grid_);
+  // Three 32-bit extents may overflow a volume of 64.
+  const std::int64_t area = std::int64_t{grid.h} * grid.w;
+  if (area > kMaxRows || area * grid.t > kMaxRows) {
+    throw bad_input("--grid: expected at most " + std::to_string(kMaxRows) + " tokens, got " +
+                    grid_);
+  }
+  return grid;
 }
+
+std::int64_t SystemFlags::tokens() const { return grid().volume() + text_before() + text_after(); }
 
 Dims SystemFlags::cube() const {
   const char* usual = find_system(system_).cube;
@@ -208,38 +233,111 @@ std::int32_t SystemFlags::kept(std::int32_t tiles) const {
     }
     return *top_k_;
   }
-  const double keep = keep_.value_or(0.1);
-  if (!(keep > 0 && keep <= 1)) {
-    throw bad_input("--keep: expected a share above 0 and up to 1, got " + std::to_string(keep));
+  return vsa_top_k(1 - keep().value_or(0.1), tiles);
+}
+
+std::optional<double> SystemFlags::keep() const {
+  if (keep_ && !(*keep_ > 0 && *keep_ <= 1)) {
+    throw bad_input("--keep: expected a share above 0 and up to 1, got " + std::to_string(*keep_));
   }
-  return vsa_top_k(1 - keep, tiles);
+  return keep_;
+}
+
+std::vector<Dims> SystemFlags::windows() const {
+  std::vector<Dims> windows;
+  for (const std::string& window : windows_) {
+    windows.push_back(parse_dims("--window", window));
+  }
+  return windows.empty() ? std::vector<Dims>{{3, 3, 3}} : windows;
+}
+
+std::pair<std::int32_t, std::int32_t> SystemFlags::clusters() const {
+  const auto clusters = parse_extents("--clusters", clusters_.empty() ? "300x1000" : clusters_, 2,
+                                      "query x key clusters such as 300x1000");
+  return {clusters[0], clusters[1]};
+}
+
+void SystemFlags::check_size(std::int64_t heads, bool planned) const {
+  const std::string source = "--layout " + system_;
+  const Dims video = grid();
+  LayoutSize size;
+  size.heads = static_cast<double>(heads);
+  size.tokens = static_cast<double>(tokens());
+  size.planned = planned;
+  if (system_ == "svg2") {  // a cluster ends with a block of its own
+    const auto [of_q, of_kv] = clusters();
+    size.blocks = of_q + size.tokens / kBlockRows;
+    size.longest = of_kv + size.tokens / kBlockRows;
+    size.selected = size.blocks * size.longest * keep().value_or(Svg2Shape().keep);
+    cli::check_size(source, size);
+    return;
+  }
+  const bool cubes = cube().t > 0;
+  const Dims all = cubes ? video : Dims{1, 1, static_cast<std::int32_t>(video.volume())};
+  const Dims tile = cubes ? cube() : Dims{1, 1, chunk()};
+  const auto tiles_across = [](std::int64_t extent, std::int64_t of_tile) {
+    return static_cast<std::int32_t>(ceil_div(extent, of_tile));
+  };
+  const Dims across = {tiles_across(all.t, tile.t), tiles_across(all.h, tile.h),
+                       tiles_across(all.w, tile.w)};
+  const auto volume_within = [](const Dims& dims, const Dims& most) {
+    return Dims{std::min(dims.t, most.t), std::min(dims.h, most.h), std::min(dims.w, most.w)}
+        .volume();
+  };
+  const std::int64_t tiles = across.volume();
+  if (tiles > kMaxBlocks) {
+    throw bad_input(source + ": expected at most " + std::to_string(kMaxBlocks) + " tiles, got " +
+                    dims_text(across));
+  }
+  // Radial looks at every column of its pairs of frames, as often as blocks cut them.
+  constexpr double kMostSteps = 17179869184.0;
+  const double steps = size.tokens * (static_cast<double>(video.t) + static_cast<double>(tiles));
+  if (system_ == "radial" && steps > kMostSteps) {
+    throw bad_input(source + ": expected tokens x (frames + blocks) up to " + fixed(kMostSteps, 0) +
+                    ", got " + std::to_string(tokens()) + " x (" + std::to_string(video.t) + " + " +
+                    std::to_string(tiles) + ")");
+  }
+  // Text is cut into chunks of a tile's volume, and tiles into blocks.
+  const double volume = double{1} * tile.t * tile.h * tile.w;
+  double text_blocks = 0;
+  for (const std::int64_t text : {text_before(), text_after()}) {
+    const auto length = static_cast<double>(text);
+    text_blocks += std::ceil(length / volume) * std::ceil(std::min(length, volume) / kBlockRows);
+  }
+  std::int64_t listed = selects_by_scores() ? kept(static_cast<std::int32_t>(tiles)) : 0;
+  if (system_ == "sta" || system_ == "ssta") {
+    std::int64_t widest = 0;
+    for (const Dims& window : windows()) {
+      widest = std::max(widest, volume_within(window, across));
+    }
+    listed += widest;
+  }
+  listed = listed == 0 ? tiles : std::min(listed, tiles);
+  const auto of_tile =
+      static_cast<double>(ceil_div(volume_within(tile, all), std::int64_t{kBlockRows}));
+  const double video_blocks = static_cast<double>(tiles) * of_tile;
+  const double list = static_cast<double>(listed) * of_tile;
+  size.blocks = video_blocks + text_blocks;
+  size.longest = text_blocks > 0 ? size.blocks : list;
+  size.selected = video_blocks * (list + text_blocks) + text_blocks * size.blocks;
+  cli::check_size(source, size);
 }
 
 Result<Tiling> SystemFlags::tiling(Placement placement) const {
-  for (const auto& [flag, tokens] :
-       {std::pair("--text-before", text_before()), std::pair("--text-after", text_after())}) {
-    if (tokens < 0) {
-      throw bad_input(std::string(flag) + ": expected a number from 0, got " +
-                      std::to_string(tokens));
-    }
-  }
   const Dims video = grid();
   const Dims shape = cube();
-  if (video.volume() > kMaxRows - std::int64_t{text_before()} - text_after()) {
-    throw bad_input("--grid: expected at most " + std::to_string(kMaxRows) + " tokens, got " +
-                    dims_text(video));
-  }
+  const auto before = static_cast<std::int32_t>(text_before());
+  const auto after = static_cast<std::int32_t>(text_after());
   if (shape.t == 0) {
-    return linear_tiling(static_cast<std::int32_t>(video.volume()), text_after(), chunk(),
-                         placement);
+    return linear_tiling(static_cast<std::int32_t>(video.volume()), after, chunk(), placement);
   }
   Sequence sequence;
   sequence.grid = video;
-  if (text_before() > 0) {
-    sequence.prefix.push_back(text_before());
+  if (before > 0) {
+    sequence.prefix.push_back(before);
   }
-  if (text_after() > 0) {
-    sequence.suffix.push_back(text_after());
+  if (after > 0) {
+    sequence.suffix.push_back(after);
   }
   return make_tiling(sequence, shape, placement);
 }
@@ -250,7 +348,6 @@ std::string SystemFlags::tiling_flags() const {
 }
 
 Tiling SystemFlags::compact_tiling() const {
-  check_parameters();
   Result<Tiling> in_place = tiling(Placement::kRaster);
   return in_place.ok() ? std::move(in_place).value()
                        : value_of(tiling(Placement::kDense), tiling_flags());
@@ -263,13 +360,12 @@ ClusterGraph SystemFlags::static_graph(const Tiling& tiling, std::int32_t batch,
       throw bad_input("--window: expected at most one for each of " + std::to_string(heads) +
                       " heads, got " + std::to_string(windows_.size()));
     }
-    std::vector<Dims> windows;
-    for (std::int32_t head = 0; head < heads; ++head) {
-      const auto which = static_cast<std::size_t>(head);
-      windows.push_back(
-          parse_dims("--window", windows_.empty() ? "3x3x3" : windows_[which % windows_.size()]));
+    const std::vector<Dims> given = windows();
+    std::vector<Dims> dealt;
+    for (std::size_t head = 0; std::cmp_less(head, heads); ++head) {
+      dealt.push_back(given[head % given.size()]);
     }
-    return repeat(value_of(sliding_windows(tiling, windows), "--window"), batch);
+    return repeat(value_of(sliding_windows(tiling, dealt), "--window"), batch);
   }
   const std::int32_t frames = grid().t;
   if (!model_.empty() && model_ != "wan" && model_ != "hunyuan") {
@@ -278,7 +374,7 @@ ClusterGraph SystemFlags::static_graph(const Tiling& tiling, std::int32_t batch,
   const bool hunyuan = model_ == "hunyuan";
   if (system_ == "svg1") {
     Svg1Rule rule = hunyuan ? kSvg1Hunyuan : kSvg1Wan;
-    rule.density = keep_.value_or(rule.density);
+    rule.density = keep().value_or(rule.density);
     return repeat(value_of(svg1_graph(tiling, frames, rule), "--layout svg1"), batch * heads);
   }
   RadialRule rule = hunyuan ? kRadialHunyuan : kRadialWan;
@@ -287,20 +383,17 @@ ClusterGraph SystemFlags::static_graph(const Tiling& tiling, std::int32_t batch,
 }
 
 Layout SystemFlags::svg2(std::int32_t heads, std::uint64_t seed) const {
-  const auto clusters = parse_extents("--clusters", clusters_.empty() ? "300x1000" : clusters_, 2,
-                                      "query x key clusters such as 300x1000");
   Svg2Shape shape;
   shape.heads = heads;
-  shape.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(grid().volume(), kMaxRows));
-  shape.q_clusters = clusters[0];
-  shape.kv_clusters = clusters[1];
-  shape.keep = keep_.value_or(shape.keep);
+  shape.tokens = static_cast<std::int32_t>(grid().volume());
+  std::tie(shape.q_clusters, shape.kv_clusters) = clusters();
+  shape.keep = keep().value_or(shape.keep);
   return value_of(svg2_like_layout(shape, seed), "--layout svg2");
 }
 
 LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
                                   std::optional<Placement> placement,
-                                  std::optional<std::uint64_t> seed) const {
+                                  std::optional<std::uint64_t> seed, bool planned) const {
   const std::string source = "--layout " + system_;
   const bool named = is_named(system_);
   // Of the benchmarks' layouts, sliding windows alone are not drawn.
@@ -321,6 +414,7 @@ LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
     throw bad_input("--heads: expected a number from 1 to " + std::to_string(kMostHeads) +
                     ", got " + std::to_string(heads));
   }
+  check_size(heads, planned);
   if (system_ == "svg2") {
     if (placement) {
       throw bad_input("--placement: clusters of svg2 lie end to end");
@@ -378,7 +472,7 @@ void LayoutFlags::expect_none(const std::string& source) const {
   }
 }
 
-LayoutCase LayoutFlags::make(const Console& console) const {
+LayoutCase LayoutFlags::make(const Console& console, bool planned) const {
   if (tensors_.empty() == !system_.given()) {
     throw bad_input(tensors_.empty() ? "expected a layout: a file of tensors, or --layout"
                                      : "expected one of a file of tensors and --layout, got both");
@@ -398,7 +492,7 @@ LayoutCase LayoutFlags::make(const Console& console) const {
     placement = found->second;
   }
   const auto progress = Progress::of_call(console, "layout");
-  return system_.synthetic(heads_, placement, seed_);
+  return system_.synthetic(heads_, placement, seed_, planned);
 }
 
 }  // namespace kpage::cli

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -33,10 +34,15 @@ class SystemFlags {
   [[nodiscard]] const std::string& system() const { return system_; }
   // Flags that are given, --layout aside.
   [[nodiscard]] std::vector<std::string> parameters() const;
-  [[nodiscard]] std::int32_t text_before() const { return text_before_.value_or(0); }
-  [[nodiscard]] std::int32_t text_after() const { return text_after_.value_or(0); }
-  [[nodiscard]] std::string name() const;  // "vsa 4x4x4 on 21x45x80"
+  [[nodiscard]] bool has_text() const { return text_before() + text_after() > 0; }
+  [[nodiscard]] std::int64_t tokens() const;  // of the grid and of text
+  [[nodiscard]] std::string name() const;     // "vsa 4x4x4 on 21x45x80"
 
+  // Fails where a flag is not the rule's, or not a number of its kind.
+  void check_parameters() const;
+  // Fails where the lists of `heads` (of all batch elements), and with `planned` a plan of them,
+  // take more memory or steps than there are or than commands spend.
+  void check_size(std::int64_t heads, bool planned) const;
   // The grid as tiles where they lie already if every tile is contiguous there, else end to end.
   [[nodiscard]] Tiling compact_tiling() const;
   // How many of `tiles` cubes a list keeps.
@@ -50,7 +56,7 @@ class SystemFlags {
   // windows, or one. Placement: at multiples of 128 rows. Seed: 0.
   [[nodiscard]] LayoutCase synthetic(std::optional<std::int32_t> heads,
                                      std::optional<Placement> placement,
-                                     std::optional<std::uint64_t> seed) const;
+                                     std::optional<std::uint64_t> seed, bool planned) const;
 
  private:
   [[nodiscard]] Dims cube() const;
@@ -60,7 +66,11 @@ class SystemFlags {
   [[nodiscard]] Result<Tiling> tiling(Placement placement) const;
   [[nodiscard]] std::string tiling_flags() const;
   [[nodiscard]] Layout svg2(std::int32_t heads, std::uint64_t seed) const;
-  void check_parameters() const;
+  [[nodiscard]] std::pair<std::int32_t, std::int32_t> clusters() const;  // of queries, of keys
+  [[nodiscard]] std::vector<Dims> windows() const;
+  [[nodiscard]] std::optional<double> keep() const;
+  [[nodiscard]] std::int64_t text_before() const { return text_before_.value_or(0); }
+  [[nodiscard]] std::int64_t text_after() const { return text_after_.value_or(0); }
 
   std::string system_;
   std::string grid_;
@@ -80,8 +90,11 @@ class LayoutFlags {
  public:
   void declare(CLI::App& app);
   [[nodiscard]] bool given() const { return !tensors_.empty() || system_.given(); }
-  // Builds or reads the layout; exactly one of the two sources has to be given.
-  [[nodiscard]] LayoutCase make(const Console& console) const;
+  // The file that the layout is read from; empty where a rule makes it.
+  [[nodiscard]] const std::string& file() const { return tensors_; }
+  // Builds or reads the layout; exactly one of the two sources has to be given. `planned`: a plan
+  // is made of it, which takes memory too.
+  [[nodiscard]] LayoutCase make(const Console& console, bool planned) const;
   // Fails where any of these flags is given beside `source`, which does without them.
   void expect_none(const std::string& source) const;
 

@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include <unistd.h>
+
 #if KPAGE_HAS_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -19,6 +21,12 @@ std::string cpu_name() {
     }
   }
   return "unknown";
+}
+
+double memory_bytes() {
+  const auto pages = static_cast<double>(::sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return pages > 0 && page > 0 ? pages * page : 0;
 }
 
 std::string cpu_instruction_sets() {

@@ -7,6 +7,7 @@
 namespace kpage::cli {
 
 [[nodiscard]] std::string cpu_name();
+[[nodiscard]] double memory_bytes();               // of the machine; 0 where it does not tell
 [[nodiscard]] std::string cpu_instruction_sets();  // those that matter here: "avx2, fma"
 
 struct CudaDevices {

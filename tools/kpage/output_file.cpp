@@ -42,6 +42,21 @@ void remove_unfinished_on_signals() {
   }
 }
 
+// Under whatever names, symlinks among them; neither file has to exist.
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  if (std::filesystem::equivalent(a, b, missing)) {
+    return true;
+  }
+  const auto canonical = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+    const std::filesystem::path found = std::filesystem::weakly_canonical(absolute, error);
+    return error ? absolute.lexically_normal() : found;
+  };
+  return canonical(a) == canonical(b);
+}
+
 void note_unfinished(const char* path) {
   for (std::atomic<const char*>& name : unfinished) {
     const char* free = nullptr;
@@ -90,13 +105,13 @@ const OutputFile* OutputFiles::add(const std::string& flag, const std::string& p
     throw bad_input(flag + ": expected a regular file, got the device or pipe " + path);
   }
   const auto other = std::find_if(files_.begin(), files_.end(), [&](const OutputFile& file) {
-    return std::filesystem::absolute(file.path_) == std::filesystem::absolute(path);
+    return same_file(file.path_, path);
   });
   if (other != files_.end()) {
     throw bad_input(flag + ": " + path + " is written by " + other->flag_ + " already");
   }
   const bool is_input = std::any_of(inputs_.begin(), inputs_.end(), [&](const std::string& input) {
-    return std::filesystem::equivalent(input, path, ignored);
+    return !input.empty() && same_file(input, path);
   });
   if (is_input) {
     throw bad_input(flag + ": expected another file than the input, got " + path);

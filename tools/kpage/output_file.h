@@ -25,8 +25,8 @@ class OutputFile {
 
 class OutputFiles {
  public:
-  // `inputs`: files that the command reads, which no output may replace.
-  explicit OutputFiles(std::vector<std::string> inputs = {}) : inputs_(std::move(inputs)) {}
+  // `inputs`: files that the command reads, which no output may replace; empty names are none.
+  explicit OutputFiles(std::vector<std::string> inputs) : inputs_(std::move(inputs)) {}
   ~OutputFiles();  // removes what was not committed
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;

@@ -40,7 +40,7 @@ void plan(const Options& options, const Console& console) {
   if (!options.load.empty()) {
     options.layout.expect_none("--load");
   }
-  OutputFiles outputs;
+  OutputFiles outputs({options.layout.file(), options.load, options.compare});
   const OutputFile* save = outputs.add("--save", options.save);
   const std::optional<Plan> other =
       options.compare.empty()
@@ -51,7 +51,7 @@ void plan(const Options& options, const Console& console) {
   double build_ms = 0;
   Page page;
   if (options.load.empty()) {
-    const LayoutCase layout = options.layout.make(console);
+    const LayoutCase layout = options.layout.make(console, true);
     check(validate(layout.layout.view()), layout.source);
     page.title("Plan of " + layout.name);
     add_occupancy(page, layout.layout);

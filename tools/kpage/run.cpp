@@ -61,13 +61,12 @@ void check_options(const Options& options) {
   }
 }
 
-void check_tokens(const Options& options, const Capture& capture, const Tiling& tiling) {
-  const std::int64_t expected = tiling.sequence.tokens();
+void check_tokens(const Options& options, const Capture& capture) {
+  const std::int64_t expected = options.system.tokens();
   if (capture.tokens() != expected) {
-    const std::int64_t text = options.system.text_before() + options.system.text_after();
     throw bad_input("--grid: expected as many tokens as tensor q of " + capture.path() + " has, " +
                     std::to_string(capture.tokens()) + ", got " + std::to_string(expected) +
-                    (text > 0 ? " with text" : ""));
+                    (options.system.has_text() ? " with text" : ""));
   }
 }
 
@@ -200,12 +199,15 @@ void run_job(const Options& options, const Console& console) {
   how.device = parse_device(options.device);
   how.threads = options.threads;
   how.deterministic = options.deterministic;
-  const Tiling tiling = options.system.compact_tiling();
+  options.system.check_parameters();
   const Capture capture(options.capture);
-  check_tokens(options, capture, tiling);
+  check_tokens(options, capture);
+  options.system.check_size(capture.batch() * capture.heads(), true);
   OutputFiles files({options.capture});
   const OutputFile* output = files.add("--output", options.output);
   const OutputFile* report = files.add("--report", options.report);
+  const Tiling tiling = options.system.compact_tiling();
+  capture.check_finite(options.backward);
 
   RunFigures figures;
   Layout layout;
@@ -220,6 +222,11 @@ void run_job(const Options& options, const Console& console) {
       check(plan.build_backward());
     }
   });
+  const PlanStats stats = plan.stats();
+  if (stats.useful_pairs == 0) {
+    throw bad_input("--layout " + options.system.system() + ": selects no key for any query of " +
+                    capture.path() + ", so there is nothing to run");
+  }
   std::optional<BlockOrder> order;
   {
     const auto progress = Progress::of_call(console, "moving rows to block order");
@@ -228,7 +235,6 @@ void run_job(const Options& options, const Console& console) {
   RunOutputs outputs = run_attention(plan, order->inputs(), how, console);
   figures.forward_ms = outputs.forward_ms;
   figures.backward_ms = outputs.backward_ms;
-  const PlanStats stats = plan.stats();
   const double all_pairs = static_cast<double>(capture.batch() * capture.heads()) *
                            static_cast<double>(capture.tokens()) *
                            static_cast<double>(capture.tokens());

@@ -51,7 +51,7 @@ std::vector<float> cube_means(const char* name, const TensorRef& x, const Tiling
     const std::int64_t slice = (bad - means.begin()) / (cubes * head_dim);
     throw bad_input(std::string("tensor ") + name + ": head " + std::to_string(slice % x.shape[1]) +
                     " of batch element " + std::to_string(slice / x.shape[1]) +
-                    " has values that are not finite, so its blocks have no scores");
+                    " has rows whose mean is not finite, so its blocks have no scores");
   }
   return means;
 }

@@ -34,7 +34,7 @@ void verify(const Options& options, const Console& console) {
   check_head_dim(options.head_dim);
   RunOptions how;
   how.device = parse_device(options.device);
-  const LayoutCase made = options.layout.make(console);
+  const LayoutCase made = options.layout.make(console, true);
   const LayoutView layout = made.layout.view();
   Plan plan = value_of(Plan::build(layout), made.source);
   if (!options.forward_only) {

@@ -335,6 +335,10 @@ ERRORS = [
         lambda x, c: svg2.select(c._replace(sizes=c.sizes[..., :1]), c),
         r"q.sizes: expected shape \[1, 1, 2\], got \[1, 1, 1\]",
     ),
+    (
+        lambda x, c: svg2.cluster_map(c, c._replace(sizes=c.sizes[..., :1])),
+        r"k.sizes: expected shape \[1, 1, 2\], got \[1, 1, 1\]",
+    ),
     (lambda x, c: svg2.select(c, c, top_p=1.5), "top_p: expected a number in"),
     (lambda x, c: svg2.select(c, c, min_ratio=-1), "min_ratio: expected a number in"),
     (lambda x, c: svg2.select(c, c, text=(3,)), r"text: expected \(prompt, unused\), got 1"),

@@ -83,8 +83,8 @@ def temporal_heads(q, k, v, arguments, order, *, rows=None):
         q, k, v: [B, H, tokens, D] in raster order, text last. k and v may have fewer heads.
         arguments: of `layout`.
         order: of `token_major`.
-        rows: int64 [n], the sampled tokens, which the system draws at random. None: 64, evenly
-            spaced.
+        rows: int64 [n], the sampled tokens, which the system draws at random; on a CUDA device
+            they are not checked. None: 64, evenly spaced.
 
     Returns:
         bool [B, H]; a tie is spatial.

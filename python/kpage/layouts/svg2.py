@@ -151,6 +151,8 @@ def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
     """
     top_p, min_ratio = _checks.share("top_p", top_p), _checks.share("min_ratio", min_ratio)
     group = _checks.queries_keys(q.centroids, k.centroids, names=("q.centroids", "k.centroids"))
+    _checks.ints("k.sizes", k.sizes, "B H C", like=k.centroids)
+    _checks.sized("k.sizes", k.sizes, k.centroids.shape[:3])
     keys, sizes = (x.repeat_interleave(group, dim=1) for x in (k.centroids, k.sizes))
     scores = _nan_is_least(q.centroids @ keys.mT / math.sqrt(keys.shape[-1]))
     floor = max(int(min_ratio * sizes.shape[-1]), 1)
@@ -174,8 +176,8 @@ def select(q, k, *, top_p=0.9, min_ratio=0.1, text=None, max_list=None):
         Permuted: its `arguments` are those of `kpage.plan`, over rows in the order of its
         permutations.
     """
-    _check_clusters("q", q)
-    _check_clusters("k", k)
+    for name, clusters in (("q", q), ("k", k)):
+        _check_clusters(name, clusters)
     chosen = cluster_map(q, k, top_p=top_p, min_ratio=min_ratio)
     if max_list is not None:
         max_list = _checks.integer("max_list", max_list, 0)

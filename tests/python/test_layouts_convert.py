@@ -122,6 +122,61 @@ def test_flex_without_a_mask_is_whole():
     assert [sorted(x) for x in rules.lists(layouts.from_flex(made))[0][0]] == [[0, 1, 2]] * 3
 
 
+@pytest.mark.parametrize("chunk", [128, (64, 128), (256, 32)])
+@pytest.mark.parametrize(
+    "rows, columns", [(384, 300), (300, 384), (1, 1), (127, 129), (1000, 1000), (500, 130)]
+)
+def test_the_end_of_a_sequence_is_no_cut_of_a_flex_mask(rows, columns, chunk):
+    """Of blocks at the end those are cut whose valid pairs the mask cuts, head by head."""
+    of_token = torch.arange(1024) // 200
+
+    def near(b, h, q, k):
+        return ((q // 256 - k // 256).abs() <= h) & (of_token[q] <= 3)
+
+    made = create_block_mask(near, 1, 2, rows, columns, device="cpu", BLOCK_SIZE=chunk)
+    chunks = (chunk, chunk) if isinstance(chunk, int) else chunk
+    q_tiles, kv_tiles = (
+        rules.tiles_of((1, 1, n), (1, 1, c)) for n, c in zip((rows, columns), chunks, strict=True)
+    )
+    q, k = torch.arange(rows)[:, None], torch.arange(columns)
+    seen = torch.stack([near(0, h, q, k) for h in range(2)])
+    seen = [[[head[a][:, b] for b in kv_tiles] for a in q_tiles] for head in seen]
+    whole = torch.tensor([[[bool(x.all()) for x in row] for row in head] for head in seen])
+    touched = torch.tensor([[[bool(x.any()) for x in row] for row in head] for head in seen])
+
+    def mask(block_map):
+        return rules.token_mask(ids(block_map[None]), q_tiles, kv_tiles)
+
+    def blocks(partial):
+        arguments = layouts.from_flex(made, partial=partial)
+        kpage.plan(**arguments)
+        parts = []
+        for tiles in (q_tiles, kv_tiles):
+            sizes = rules.blocks_of([len(tile) for tile in tiles])[1]
+            parts.append([part.tolist() for part in torch.arange(sum(sizes)).split(sizes)])
+        return rules.token_mask(rules.lists(arguments), *parts)
+
+    assert torch.equal(blocks("whole"), mask(touched))
+    assert torch.equal(blocks("drop"), mask(whole))
+    cut = int((touched & ~whole).sum())
+    if cut:
+        with pytest.raises(ValueError, match=f"full blocks only, got {cut} that its mask_mod cuts"):
+            layouts.from_flex(made)
+    else:
+        assert torch.equal(blocks("error"), mask(whole))
+
+
+def test_a_flex_band_with_a_ragged_end_is_a_block_graph():
+    made = create_block_mask(
+        lambda b, h, q, k: (q // 128 - k // 128).abs() <= 1, 1, 1, 1000, 1000, device="cpu"
+    )
+    expected = [[i for i in (q - 1, q, q + 1) if 0 <= i < 8] for q in range(8)]
+    for partial in ("error", "drop", "whole"):
+        arguments = layouts.from_flex(made, heads=2, partial=partial)
+        assert [[sorted(x) for x in head] for head in rules.lists(arguments)[0]] == [expected] * 2
+        assert arguments["q_block_sizes"].tolist() == [128] * 7 + [104]
+
+
 def small():
     return layouts.from_block_map(random_map())
 

@@ -81,8 +81,9 @@ def untile(x, order, *, layout="bhsd"):
 
     Args:
         x: [B, H, R, D] ("bhsd") or [B, R, H, D] ("bshd"), as in `tile`.
-        order: as in `tile`. An index alone has to be a permutation; `token_order` takes one with
-            padding.
+        order: as in `tile`. An index alone has to be a permutation: it does not say how many tokens
+            there are, and one with padding gives as many rows as it has itself, zeros past the
+            tokens. For one with padding give `token_order(index, tokens)`.
         layout: "bhsd" or "bshd", of x and the result.
 
     Returns:

@@ -409,6 +409,14 @@ ERRORS = [
     (lambda q, k, t: layouts.ssta.select(q, k, t, window=(1, 2)), r"windows\[0\]: expected 3"),
     (lambda q, k, t: layouts.sparge.select(q, k, t, t), "cdf: expected either top_k or cdf"),
     (lambda q, k, t: layouts.sparge.select(q, k, t, t, cdf=1.1), "cdf: expected a number in"),
+    (
+        lambda q, k, t: layouts.sparge.select(q, k, t, layouts.linear_tiling(200), cdf=0.5),
+        "k: expected the 200 rows of its tiling, got",
+    ),
+    (
+        lambda q, k, t: layouts.sparge.select(q, k, layouts.linear_tiling(200), t, cdf=0.5),
+        "q: expected the 200 rows of its tiling, got",
+    ),
     (lambda q, k, t: layouts.vorta.coreset(q, (5, 7, 9), (2, 7, 9)), "window: expected extents that"),
     (lambda q, k, t: layouts.vorta.coreset(q, (5, 7, 8), (5, 7, 8)), "x: expected the 280 tokens"),
 ]

@@ -356,3 +356,9 @@ def test_errors(call, message):
     x = rules.random_qk(100, heads=1, dim=16)[0]
     with pytest.raises(ValueError, match=message):
         call(x, clusters([[40, 60]], torch.zeros(1, 1, 2, 16)))
+
+
+def test_kmeans_of_one_seed_is_the_same():
+    x = rules.random_qk(50, heads=2, dim=8)[0]
+    made = [svg2.kmeans(x, 9, generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(made[0][:3], made[1][:3], strict=True))

@@ -282,3 +282,12 @@ def test_more_elements_than_32_bits_count(device):
     moved = kpage.tile(x, index)
     assert torch.equal(moved, x.flip(2))
     assert torch.equal(kpage.untile(moved, index), x)
+
+
+def test_untile_by_a_padded_index_knows_no_number_of_tokens(device):
+    index = torch.tensor([4, -1, 0, 1, -1, 3, 2, -1], device=device)
+    x = random_tensor((1, 1, 5, 64), torch.float32, device)
+    tiled = kpage.tile(x, index)
+    back = kpage.untile(tiled, index)
+    assert torch.equal(back[:, :, :5], x) and back.shape[2] == 8 and not back[:, :, 5:].any()
+    assert torch.equal(kpage.untile(tiled, kpage.token_order(index, 5)), x)

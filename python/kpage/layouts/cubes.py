@@ -1,4 +1,5 @@
-"""Cubes with top-k of block-mean scores: the controlled layouts of paper 4.1."""
+"""Cubes with top-k of block-mean scores in float32: the controlled layouts of paper 4.1. (The command
+line's `--layout padded` takes such cubes too, but rounds means and scores as `vsa.select` does.)"""
 
 from kpage.layouts import _checks, _lists
 
@@ -12,7 +13,7 @@ def mean_scores(q_means, k_means):
 
 def select(q, k, tiling, *, top_k=64):
     """Each tile attends to the `top_k` tiles whose mean key has the highest product with its mean
-    query. Ties go to the lower tile.
+    query, both in float32. Ties go to the lower tile.
 
     Args:
         q: [B, H, rows, D], rows as in the tiling: what `kpage.attention` will take.

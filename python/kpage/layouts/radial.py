@@ -1,5 +1,23 @@
-"""Radial Attention (arXiv 2506.19852): a static mask whose windows halve as the distance between two
-frames doubles. It takes any number of tokens."""
+"""Radial Attention (arXiv 2506.19852, section 4; released as `attn_mask.py`): a static mask whose
+windows halve as the distance between two frames doubles. It takes any number of tokens.
+
+Frames have F tokens, in chunks of 128 rows that need not begin with a frame. For a query frame i and
+a key frame j, with d = |i - j| and R = 2^(bits(F) - bits(d)), where bits(n) is the length of n in
+binary and bits(0) = 0, the window W is, by the first line that holds:
+
+    j = 0, with first_frame_sink              W = F
+    R < 128 and d % floor(128 / R) != 0       none: windows end at a block, then frames thin out
+    d = 0                                     W = F
+    d = 1                                     W = F with next_frame_whole, else floor(F / 2)
+    otherwise                                 W = floor(min(max(R * decay, 128), F))
+
+Row r of frame i and column c of frame j, both counted within their frames, attend if |r - c| <= W.
+
+From tokens to blocks: of the columns of a block pair that lie in frame j, `any` have at least one row
+in frame i's part of the query block within W, and `dense` have more than a third of the rows of the
+*whole* query block there: of those that it has, so a last block of fewer than 128 is judged by its
+own. The pair is kept if 5 dense > 3 any for some pair (i, j) that it overlaps. A block always attends
+to itself, since frames of up to 42 tokens would fill none, and text to all and all to text."""
 
 from kpage._library import ops
 from kpage.layouts import _checks

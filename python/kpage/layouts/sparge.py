@@ -27,8 +27,15 @@ def select(
     self-similarity is not over the threshold has no score, and all attend to it; such a query block
     attends to all.
 
+    As in the released code (`get_block_map_meansim`) means, their products over sqrt(D) and the
+    softmax are each rounded to the dtype of q and k. In bfloat16 many scores are then equal: of
+    those the lower index is taken first, where the system's sort takes any. Beyond that this is more
+    exact: self-similarity is in float32 (there rows are rounded to float16), and sums of softmaxed
+    scores are exact (there rounded too).
+
     Args:
-        q: [B, H, rows, D], k: [B, Hkv, rows, D], rows as in the tilings.
+        q: [B, H, rows, D], k: [B, Hkv, rows, D], rows as in the tilings and no more: keys that no
+            tile holds would be left out.
         q_tiling, kv_tiling: of the queries, and of the keys and values: on Hopper the system has
             `linear_tiling(tokens, chunk=64)` and `chunk=128`, elsewhere 128 and 64.
         top_k: share of the key/value blocks, int(top_k * blocks) and at least one. The system's
@@ -42,6 +49,11 @@ def select(
         The arguments of `kpage.plan`.
     """
     group = _checks.queries_keys(q, k, q_tiling, kv_tiling)
+    for name, x, tiling in (("q", q, q_tiling), ("k", k, kv_tiling)):
+        if x.shape[2] > tiling.rows:
+            raise ValueError(
+                f"{name}: expected the {tiling.rows} rows of its tiling, got {x.shape[2]}"
+            )
     if (top_k is None) == (cdf is None):
         raise ValueError(f"cdf: expected either top_k or cdf, got top_k={top_k} and cdf={cdf}")
     if math.isnan(similarity):

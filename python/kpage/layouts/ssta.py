@@ -51,9 +51,10 @@ def select(q, k, tiling, *, window=(3, 3, 3), top_k=64, similarity=0.7):
         k: [B, Hkv, rows, D].
         tiling: a `Tiling` on their device; the system's cubes are (6, 8, 8), text is a suffix of
             its valid tokens.
-        window: (t, h, w) in cubes; or `sta.window_map` of it, made once, as a graph or a compiled
-            function needs.
-        top_k: cubes of a list for more than 31 latent frames; up to 31, half as many.
+        window: (t, h, w) in cubes, even extents as of `sta.layout`; or `sta.window_map` of it, made
+            once, as a graph or a compiled function needs.
+        top_k: cubes of a list for more than 31 latent frames; up to 31, half as many, rounded down.
+            At least one (so that 1 stays 1) and at most all, without an error.
         similarity: as of `scores`.
 
     Returns:

@@ -1,6 +1,10 @@
 """STA, Sliding Tile Attention (arXiv 2502.04507): each head has a window of cubes, which stays inside
 the grid where it fits. Text attends to all, and all attend to it. FPSAttention's 3-D tiles (arXiv
-2506.04648) and VORTA's sliding heads have the same windows."""
+2506.04648) and VORTA's sliding heads have the same windows.
+
+Of n cubes in a dimension and a window of w, a query cube at i sees those of the grid from c - w // 2
+to c + w // 2, where c = min(max(i, w // 2), n - 1 - w // 2). An even w sees w + 1 cubes so, as in the
+released kernels, which have even windows for whole dimensions only."""
 
 import torch
 
@@ -14,7 +18,8 @@ def layout(tiling, windows, *, batch=1):
 
     Args:
         tiling: a `Tiling`; the system's cubes are (6, 8, 8), text is a suffix.
-        windows: (t, h, w) in cubes, one a head.
+        windows: (t, h, w) in cubes, one a head. Give odd extents, or whole dimensions: an even one
+            sees a cube more, 3 for 2.
         batch: B of the plan.
 
     Returns:

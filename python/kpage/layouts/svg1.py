@@ -1,6 +1,19 @@
 """SVG1, Sparse VideoGen (arXiv 2502.01776): spatial heads attend to near tokens in raster order,
 temporal heads to near tokens in token-major order, through one band, at the level of blocks. (The
-system masks single tokens at the band's edges; here a pair of blocks that the band touches counts.)"""
+system masks single tokens at the band's edges; here a pair of blocks that the band touches counts.)
+
+With T tokens, of which N are text, the half width w of the band follows from the share of pairs that
+it keeps (released as `generate_temporal_head_mask_mod` and `sparsity_to_width`):
+
+    s = density - 2 N / T, in [0, 1]     what the rows and columns of text leave of it
+    h = T (1 - sqrt(1 - s)) / 128        in blocks: a band of 128 h either side has a share s of pairs
+    |q - k| <= w = 128 ceil(h)           with band_up
+    |q - k| < w = 128 floor(h)           without
+
+Rows are in chunks of 128. A pair of blocks counts if any of its pairs of tokens is in the band, or,
+with first_frame_sink, if the key block begins in the first frame of rows. Tail chunks are as long as
+they are: the nearest tokens of a pair are counted from rows that exist. A block always attends to
+itself, also where the band rounds down to nothing; text attends to all, and all to text."""
 
 import math
 

@@ -62,13 +62,17 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
     sums in float32, in a fixed order. Once no centroid of any head moves by `tolerance`, they
     stay; the iterations run all the same, since nothing waits for the device.
 
+    A first call draws its rows at random and with repetition, so two calls differ unless a generator
+    of the same seed goes in (or `torch.manual_seed` comes before). Of equal centroids the lower gets
+    the rows, so more clusters than distinct rows are no error: those left over are empty.
+
     Args:
         x: [B, H, S, D], rows in any order.
         clusters: how many, at a first call, which starts from rows drawn at random.
         centroids: [B, H, C, D] to start from, of an earlier call: a warm start.
         iterations: None: the system's 50 for a first call and 2 for a warm start.
         tolerance: least move of a centroid.
-        generator: of the draw, on x's device.
+        generator: of the draw, on x's device. None: torch's default, which goes on with each call.
 
     Returns:
         Clusters. Labels are those of the last iteration's centroids before they moved.
@@ -136,11 +140,12 @@ def nearest(x, centroids):
 def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
     """Which key clusters a query cluster attends to.
 
-    P_ij = n_j exp(S_ij) / sum_l n_l exp(S_il), with S the scaled products of centroids and n the
-    sizes of the key clusters: in float32, then rounded to the dtype of the centroids. Of a row in
-    descending order (ties: the lower cluster first) those are kept up to and with the one that takes
-    the sum over `top_p`, and the first int(min_ratio * C) in any case. Sums are exact in units of
-    2^-30.
+    P_ij = n_j exp(S_ij) / sum_l n_l exp(S_il), with S the products of centroids over sqrt(D) and n
+    the sizes of the key clusters. S is in the dtype of the centroids (products rounded, and rounded
+    again over sqrt(D)), P is computed from it in float32 and then rounded to that dtype too, as in
+    the released code. Of a row in descending order (ties: the lower cluster first) those are kept up
+    to and with the one that takes the sum over `top_p`, and the first max(int(min_ratio * C), 1) in
+    any case. Sums of the rounded P are exact, in units of 2^-30.
 
     Args:
         q, k: Clusters of the queries and the keys; k may have fewer heads.

@@ -53,7 +53,7 @@ def select(q, k, tiling, *, sparsity=None, keep=None, segments="exempt", dtype=N
         k: [B, Hkv, rows, D].
         tiling: a `Tiling` on their device, in any placement.
         sparsity: share of the cubes that is left out, in [0, 1]: see `top_k`.
-        keep: how many cubes, in place of `sparsity`.
+        keep: how many cubes, in place of `sparsity`; over their number, all, without an error.
         segments: "exempt" or "compete".
         dtype: as of `scores`.
 

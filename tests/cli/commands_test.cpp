@@ -135,6 +135,46 @@ TEST_F(CommandsTest, VerifyPasses) {
   }
 }
 
+// Also where no list is random: the tensors are.
+TEST_F(CommandsTest, SeedsMoveTheTensors) {
+  write("layout.safetensors", small_layout());
+  const auto error_of = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--forward-only", "--head-dim", "64", "--json"});
+    const Outcome outcome = run_cli(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json()["error"].get<double>();
+  };
+  const std::vector<std::vector<std::string>> layouts = {
+      {"layout.safetensors"},
+      {"--layout", "sta", "--grid", "4x8x8", "--cube", "2x8x8", "--window", "1x1x1"}};
+  for (const std::string command : {"verify", "bench"}) {
+    for (std::vector<std::string> words : layouts) {
+      words.insert(words.begin(), command);
+      const double unseeded = error_of(words);
+      words.insert(words.end(), {"--seed", "3"});
+      const double seeded = error_of(words);
+      EXPECT_NE(seeded, unseeded) << command;
+      EXPECT_EQ(seeded, error_of(words)) << command;
+      words.back() = "0";
+      EXPECT_EQ(unseeded, error_of(words)) << command;
+    }
+  }
+}
+
+TEST_F(CommandsTest, HelpNamesWhatTheCommandTakes) {
+  const std::string of_run = run_cli({"run", "--help"}).out;
+  for (const char* other : {"ssta", "svg2", "padded-5s", "--clusters"}) {
+    EXPECT_THAT(of_run, Not(HasSubstr(other))) << other;
+  }
+  for (const char* command : {"layout", "plan", "verify", "bench"}) {
+    const std::string help = run_cli({command, "--help"}).out;
+    for (const char* text : {"ssta", "svg2, radial", "padded-5s", "--clusters", "0.2 (svg2)",
+                             "0.1 (vsa, padded, full, ssta)"}) {
+      EXPECT_THAT(help, HasSubstr(text)) << command;
+    }
+  }
+}
+
 TEST_F(CommandsTest, RunChecksAndWritesEverything) {
   write("capture.safetensors", small_capture());
   const Outcome job = run_cli({"run", "capture.safetensors", "--grid", "6x8x10", "--layout", "vsa",

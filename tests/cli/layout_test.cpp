@@ -106,6 +106,39 @@ TEST_F(LayoutTest, EveryQueryOfSvg2HasKeys) {
   }
 }
 
+// Query blocks of 100 rows with a list of a block without rows, 28 with an empty list, and none.
+TEST_F(LayoutTest, CountsQueryBlocksWithoutKeys) {
+  write("layout.safetensors", {int_tensor("q2k_block_index", {1, 1, 4, 1}, {2, 0, 0, 0}),
+                               int_tensor("q2k_block_nums", {1, 1, 4}, {1, 0, 0, 1}),
+                               int_tensor("q_block_sizes", {4}, {100, 28, 0, 64})});
+  EXPECT_EQ(json_of({"layout.safetensors"})["q_blocks_without_keys"], 2);
+  const Outcome plan = run_cli({"plan", "layout.safetensors", "--json", "--save", "a.plan"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.json()["q_blocks_without_keys"], 2);
+  EXPECT_EQ(plan.json()["q_blocks_empty"], 1);
+  EXPECT_THAT(run_cli({"plan", "--load", "a.plan"}).out,
+              HasSubstr("1 without rows, 2 with rows but no keys (output 0)"));
+  ASSERT_EQ(run_cli({"layout", "layout.safetensors", "--report", "r.html"}).code, 0);
+  EXPECT_THAT(contents("r.html"), HasSubstr("query blocks with rows and no key"));
+}
+
+TEST_F(LayoutTest, SaysThatListsAreRandom) {
+  const auto text_of = [](const std::string& rule) {
+    const Outcome outcome =
+        run_cli({"layout", "--layout", rule, "--grid", "6x16x16", "--report", "r.html"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  for (const std::string rule : {"vsa", "padded", "full", "ssta", "svg2"}) {
+    EXPECT_THAT(text_of(rule), HasSubstr("drawn at random")) << rule;
+    EXPECT_THAT(contents("r.html"), HasSubstr("drawn at random (seed 0)")) << rule;
+  }
+  for (const std::string rule : {"sta", "svg1", "radial"}) {
+    EXPECT_THAT(text_of(rule), Not(HasSubstr("random"))) << rule;
+    EXPECT_THAT(contents("r.html"), Not(HasSubstr("random"))) << rule;
+  }
+}
+
 TEST_F(LayoutTest, ReportsHaveTheirPictures) {
   const auto report_of = [](std::vector<std::string> words) {
     words.insert(words.begin(), {"layout", "--report", "report.html"});

@@ -95,20 +95,26 @@ void bench(const Options& options, const Console& console) {
   const LayoutView layout = made.layout.view();
 
   Plan plan;
-  const double plan_ms = time_of([&] { plan = value_of(Plan::build(layout), made.source); });
+  double plan_ms = 0;
   double plan_backward_ms = 0;
-  if (!options.forward_only) {
-    plan_backward_ms = time_of([&] { check(plan.build_backward()); });
+  {
+    const auto progress = Progress::of_call(console, "plan");
+    plan_ms = time_of([&] { plan = value_of(Plan::build(layout), made.source); });
+    if (!options.forward_only) {
+      plan_backward_ms = time_of([&] { check(plan.build_backward()); });
+    }
   }
   const PlanStats stats = plan.stats();
-  const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only, 1);
+  const std::uint64_t seed = options.layout.seed();
+  const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only,
+                            seed, console);
   RunOutputs outputs = run_attention(plan, random.inputs(), how, console);
   const CheckResult checked = check_against_oracle(
-      layout, random.inputs(), outputs, options.check_rows, 1, InputKind::kRandom, console);
+      layout, random.inputs(), outputs, options.check_rows, seed, InputKind::kRandom, console);
 
   Page page;
   page.title("Bench of " + made.name + " on " + options.device);
-  add_plan_figures(page, stats);
+  add_plan_figures(page, plan, stats);
   const double flop =
       4 * static_cast<double>(options.head_dim) * static_cast<double>(stats.useful_pairs);
   const auto rate = [&](double times, double ms) {
@@ -163,7 +169,7 @@ void bench(const Options& options, const Console& console) {
 Command add_bench(CLI::App& app) {
   CLI::App* flags = app.add_subcommand("bench", "Time a layout, or compare two files of results");
   const auto options = std::make_shared<Options>();
-  options->layout.declare(*flags);
+  options->layout.declare(*flags, SeedOf::kTensors);
   flags
       ->add_option("--compare", options->compare,
                    "Two files of results, A.json B.json: exit code 1 where B is slower")

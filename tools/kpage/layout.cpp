@@ -36,7 +36,7 @@ void show(const Options& options, const Console& console) {
   Page page;
   page.title("Layout " + made.name);
   add_occupancy(page, made.layout);
-  add_lists(page, made.layout);
+  add_lists(page, made);
   if (made.tiling) {
     add_occupancy_map(page, *made.tiling);
   }
@@ -57,7 +57,7 @@ Command add_layout(CLI::App& app) {
   CLI::App* flags = app.add_subcommand(
       "layout", "Blocks of a layout, how full they are, and what their lists select");
   const auto options = std::make_shared<Options>();
-  options->layout.declare(*flags);
+  options->layout.declare(*flags, SeedOf::kLists);
   flags->add_option("--head", options->head,
                     "Whose selection map is printed: batch * heads + head");
   flags->add_option("--save", options->save, "Write the layout's tensors to this safetensors file")

@@ -11,6 +11,7 @@
 #include "base/hd.h"
 #include "commands.h"
 #include "failure.h"
+#include "layout_rules.h"
 #include "layout_size.h"
 #include "page.h"
 #include "progress.h"
@@ -50,59 +51,6 @@ std::vector<std::int32_t> parse_extents(const std::string& flag, const std::stri
   return extents;
 }
 
-// A rule, the cubes it cuts the grid into by default, and the flags it takes besides --grid.
-struct System {
-  std::string_view name;
-  const char* cube;  // null: it does not cut the grid into cubes
-  bool scores;       // picks blocks by scores of q and k
-  std::vector<std::string_view> flags;
-};
-
-const std::vector<System>& systems() {
-  static const std::vector<System> kSystems = {
-      {"vsa", "4x4x4", true, {"--cube", "--keep", "--top-k", "--text-before", "--text-after"}},
-      {"padded", "2x8x8", true, {"--cube", "--keep", "--top-k", "--text-before", "--text-after"}},
-      {"full", nullptr, true, {"--chunk", "--keep", "--top-k", "--text-after"}},
-      {"sta", "6x8x8", false, {"--cube", "--window", "--text-before", "--text-after"}},
-      {"ssta",
-       "6x8x8",
-       true,
-       {"--cube", "--window", "--keep", "--top-k", "--text-before", "--text-after"}},
-      {"svg1", nullptr, false, {"--chunk", "--model", "--keep", "--text-after"}},
-      {"svg2", nullptr, true, {"--clusters", "--keep"}},
-      {"radial", nullptr, false, {"--chunk", "--model", "--decay", "--text-after"}},
-  };
-  return kSystems;
-}
-
-std::string joined(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const std::string_view name : names) {
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  }
-  return text;
-}
-
-bool is_named(const std::string& name) {
-  const std::vector<std::string_view> names = layout_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-const System& find_system(const std::string& name) {
-  const auto found = std::find_if(systems().begin(), systems().end(),
-                                  [&](const System& system) { return name == system.name; });
-  if (found == systems().end()) {
-    std::vector<std::string_view> names;
-    for (const System& system : systems()) {
-      names.push_back(system.name);
-    }
-    const std::vector<std::string_view> named = layout_names();
-    names.insert(names.end(), named.begin(), named.end());
-    throw bad_input("--layout: expected one of " + joined(names) + ", got " + name);
-  }
-  return *found;
-}
-
 constexpr std::array<std::pair<const char*, Placement>, 4> kPlacements = {
     {{"blk128", Placement::kBlk128},
      {"tile", Placement::kTile},
@@ -121,24 +69,26 @@ std::string dims_text(const Dims& dims) {
   return std::to_string(dims.t) + "x" + std::to_string(dims.h) + "x" + std::to_string(dims.w);
 }
 
-void SystemFlags::declare(CLI::App& app) {
-  app.add_option("--layout", system_,
-                 "Rule: vsa, padded (cubes with pooled top-k), full (blocks of 128), sta, ssta, "
-                 "svg1, svg2, radial; or a benchmark's name such as padded-5s");
+void SystemFlags::declare(CLI::App& app, RuleSet rules) {
+  rules_ = rules;
+  const auto add = [&](const std::string& flag, auto& value) {
+    const std::string help = rule_flag_help(flag, rules);
+    if (!help.empty()) {
+      app.add_option(flag, value, help);
+    }
+  };
+  add("--layout", system_);
   app.add_option("--grid", grid_, "Tokens of the video over time, height and width: 21x45x80");
-  app.add_option("--cube", cube_,
-                 "Tokens of a tile: 4x4x4 (vsa), 2x8x8 (padded), 6x8x8 (sta, ssta)");
-  app.add_option("--keep", keep_, "Share of the tiles that each list keeps, above 0 and up to 1");
-  app.add_option("--top-k", top_k_, "Tiles that each list keeps, instead of --keep");
-  app.add_option("--window", windows_,
-                 "Window of sta and ssta in tiles, 3x3x3; several are dealt to the heads in turn");
-  app.add_option("--clusters", clusters_, "Query and key clusters of svg2: 300x1000");
-  app.add_option("--chunk", chunk_, "Tokens of a block of full, svg1 and radial: 128");
-  app.add_option("--model", model_,
-                 "Whose constants svg1 and radial have as released: wan (the default) or hunyuan");
-  app.add_option("--decay", decay_, "Of radial's windows, instead of the model's: 0.2 (wan)");
-  app.add_option("--text-before", text_before_, "Text tokens before the video's");
-  app.add_option("--text-after", text_after_, "Text tokens after the video's");
+  add("--cube", cube_);
+  add("--keep", keep_);
+  add("--top-k", top_k_);
+  add("--window", windows_);
+  add("--clusters", clusters_);
+  add("--chunk", chunk_);
+  add("--model", model_);
+  add("--decay", decay_);
+  add("--text-before", text_before_);
+  add("--text-after", text_after_);
 }
 
 std::vector<std::string> SystemFlags::parameters() const {
@@ -163,13 +113,14 @@ std::vector<std::string> SystemFlags::parameters() const {
 }
 
 void SystemFlags::check_parameters() const {
-  const System& system = find_system(system_);
+  const Rule& rule = find_rule(system_, rules_);
   for (const std::string& flag : parameters()) {
-    const bool taken = flag == "--grid" || std::find(system.flags.begin(), system.flags.end(),
-                                                     flag) != system.flags.end();
-    if (!taken) {
-      throw bad_input(flag + ": " + system_ + " does not take it; it takes --grid, " +
-                      joined(system.flags));
+    if (!rule.takes(flag)) {
+      std::string taken = "--grid";
+      for (const std::string_view other : rule.flags) {
+        taken += ", " + std::string(other);
+      }
+      throw bad_input(flag + ": " + system_ + " does not take it; it takes " + taken);
     }
   }
   for (const auto& [flag, tokens] :
@@ -202,7 +153,7 @@ Dims SystemFlags::grid() const {
 std::int64_t SystemFlags::tokens() const { return grid().volume() + text_before() + text_after(); }
 
 Dims SystemFlags::cube() const {
-  const char* usual = find_system(system_).cube;
+  const char* usual = find_rule(system_, rules_).cube;
   return usual == nullptr ? Dims{} : parse_dims("--cube", cube_.empty() ? usual : cube_);
 }
 
@@ -220,7 +171,12 @@ std::string SystemFlags::name() const {
   return system_ + (shape.t > 0 ? " " + dims_text(shape) : "") + " on " + dims_text(grid());
 }
 
-bool SystemFlags::selects_by_scores() const { return find_system(system_).scores; }
+bool SystemFlags::draws_lists() const {
+  // Of the benchmarks' layouts, sliding windows alone are not drawn.
+  return is_named_layout(system_) ? !system_.starts_with("sta-") : selects_by_scores();
+}
+
+bool SystemFlags::selects_by_scores() const { return find_rule(system_, rules_).scores; }
 
 std::int32_t SystemFlags::kept(std::int32_t tiles) const {
   if (keep_ && top_k_) {
@@ -392,19 +348,15 @@ Layout SystemFlags::svg2(std::int32_t heads, std::uint64_t seed) const {
 }
 
 LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
-                                  std::optional<Placement> placement,
-                                  std::optional<std::uint64_t> seed, bool planned) const {
+                                  std::optional<Placement> placement, std::uint64_t seed,
+                                  bool planned) const {
   const std::string source = "--layout " + system_;
-  const bool named = is_named(system_);
-  // Of the benchmarks' layouts, sliding windows alone are not drawn.
-  if (seed && (named ? system_.starts_with("sta-") : !selects_by_scores())) {
-    throw bad_input("--seed: " + system_ + " draws nothing at random");
-  }
-  if (named) {
+  if (is_named_layout(system_)) {
     if (!parameters().empty() || head_count || placement) {
       throw bad_input(source + ": has its own grid, cubes, lists and heads; expected it alone");
     }
-    return {value_of(named_layout(system_, seed.value_or(0)), source), system_, source, {}};
+    return {
+        value_of(named_layout(system_, seed), source), system_, source, {}, draws_lists(), seed};
   }
   check_parameters();
   const std::int32_t heads =
@@ -419,14 +371,14 @@ LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
     if (placement) {
       throw bad_input("--placement: clusters of svg2 lie end to end");
     }
-    return {svg2(heads, seed.value_or(0)), name(), source, {}};
+    return {svg2(heads, seed), name(), source, {}, true, seed};
   }
   Tiling cut = value_of(tiling(placement.value_or(Placement::kBlk128)), tiling_flags());
   ClusterGraph graph;
   if (selects_by_scores()) {
     const std::int32_t video_tiles = cut.count() - cut.prefix_tiles - cut.suffix_tiles;
-    const ClusterGraph video = value_of(random_top_k(std::int64_t{heads} * video_tiles, video_tiles,
-                                                     kept(video_tiles), seed.value_or(0)));
+    const ClusterGraph video = value_of(
+        random_top_k(std::int64_t{heads} * video_tiles, video_tiles, kept(video_tiles), seed));
     graph = value_of(with_dense_segments(cut, heads, video), source);
     if (system_ == "ssta") {
       graph = value_of(unite(graph, static_graph(cut, 1, heads)), source);
@@ -435,23 +387,28 @@ LayoutCase SystemFlags::synthetic(std::optional<std::int32_t> head_count,
     graph = static_graph(cut, 1, heads);
   }
   Layout layout = value_of(tile_layout(1, heads, cut, graph), source);
-  return {std::move(layout), name(), source, std::move(cut)};
+  return {std::move(layout), name(), source, std::move(cut), draws_lists(), seed};
 }
 
-void LayoutFlags::declare(CLI::App& app) {
+void LayoutFlags::declare(CLI::App& app, SeedOf seed) {
+  seed_of_ = seed;
   app.add_option("tensors", tensors_,
                  "Safetensors file with q2k_block_index, q2k_block_nums, q_block_sizes and, where "
                  "needed, kv_block_sizes, q_block_offsets, kv_block_offsets");
-  system_.declare(app);
+  system_.declare(app, RuleSet::kAll);
   app.add_option("--heads", heads_, "Heads of a layout made by --layout");
   app.add_option(
       "--placement", placement_,
       "Where its tiles lie: blk128 (blocks at multiples of 128 rows), tile (at multiples "
       "of their volume), dense (end to end), raster (where their tokens are)");
-  app.add_option("--seed", seed_, "Seed of the lists that scores would pick")->check(seed_number());
+  app.add_option("--seed", seed_,
+                 seed == SeedOf::kTensors
+                     ? "Seed of the tensors, and of lists that scores of a model's would pick: 0"
+                     : "Seed of lists that scores would pick, which are random here: 0")
+      ->check(seed_number());
 }
 
-std::vector<std::string> LayoutFlags::parameters() const {
+std::vector<std::string> LayoutFlags::parameters(bool with_seed) const {
   std::vector<std::string> given = system_.parameters();
   if (heads_) {
     given.emplace_back("--heads");
@@ -459,14 +416,17 @@ std::vector<std::string> LayoutFlags::parameters() const {
   if (!placement_.empty()) {
     given.emplace_back("--placement");
   }
-  if (seed_) {
+  if (seed_ && with_seed) {
     given.emplace_back("--seed");
   }
   return given;
 }
 
 void LayoutFlags::expect_none(const std::string& source) const {
-  const std::vector<std::string> flags = parameters();
+  check_none(source, parameters(true));
+}
+
+void LayoutFlags::check_none(const std::string& source, const std::vector<std::string>& flags) {
   if (!flags.empty()) {
     throw bad_input(flags.front() + ": goes with --layout; with " + source + " it does nothing");
   }
@@ -478,7 +438,7 @@ LayoutCase LayoutFlags::make(const Console& console, bool planned) const {
                                      : "expected one of a file of tensors and --layout, got both");
   }
   if (!system_.given()) {
-    expect_none(tensors_);
+    check_none(tensors_, parameters(seed_of_ == SeedOf::kLists));
     const auto progress = Progress::of_call(console, "reading " + tensors_);
     return {read_layout(SafetensorsFile(tensors_)), tensors_, tensors_, {}};
   }
@@ -491,8 +451,11 @@ LayoutCase LayoutFlags::make(const Console& console, bool planned) const {
     }
     placement = found->second;
   }
+  if (seed_ && seed_of_ == SeedOf::kLists && !system_.draws_lists()) {
+    throw bad_input("--seed: " + system_.system() + " draws nothing at random");
+  }
   const auto progress = Progress::of_call(console, "layout");
-  return system_.synthetic(heads_, placement, seed_, planned);
+  return system_.synthetic(heads_, placement, seed(), planned);
 }
 
 }  // namespace kpage::cli

@@ -14,6 +14,7 @@
 #include "kpage/layout.h"
 
 #include "console.h"
+#include "layout_rules.h"
 
 namespace kpage::cli {
 
@@ -22,13 +23,15 @@ struct LayoutCase {
   std::string name;              // for people
   std::string source;            // the file or flag that errors should name
   std::optional<Tiling> tiling;  // where the layout came from a grid of tiles
+  bool random_lists = false;     // drawn where scores of a model's tensors would pick them
+  std::uint64_t seed = 0;        // of random lists
 };
 
 // A system's rule and its parameters: flags --layout, --grid, --cube, ... A flag that the rule does
 // not take is an error.
 class SystemFlags {
  public:
-  void declare(CLI::App& app);
+  void declare(CLI::App& app, RuleSet rules);
 
   [[nodiscard]] bool given() const { return !system_.empty(); }
   [[nodiscard]] const std::string& system() const { return system_; }
@@ -49,14 +52,16 @@ class SystemFlags {
   [[nodiscard]] std::int32_t kept(std::int32_t tiles) const;
   // The rule picks blocks by scores of q and k; synthetic() draws its lists at random instead.
   [[nodiscard]] bool selects_by_scores() const;
+  // synthetic() draws lists, of a rule or a benchmark's layout.
+  [[nodiscard]] bool draws_lists() const;
   // The graph of a rule that looks at the geometry alone.
   [[nodiscard]] ClusterGraph static_graph(const Tiling& tiling, std::int32_t batch,
                                           std::int32_t heads) const;
   // A whole layout of the rule, without tensors. Heads where the rule leaves them open: as many as
-  // windows, or one. Placement: at multiples of 128 rows. Seed: 0.
+  // windows, or one. Placement: at multiples of 128 rows. Seed: of the lists that are drawn.
   [[nodiscard]] LayoutCase synthetic(std::optional<std::int32_t> heads,
-                                     std::optional<Placement> placement,
-                                     std::optional<std::uint64_t> seed, bool planned) const;
+                                     std::optional<Placement> placement, std::uint64_t seed,
+                                     bool planned) const;
 
  private:
   [[nodiscard]] Dims cube() const;
@@ -72,6 +77,7 @@ class SystemFlags {
   [[nodiscard]] std::int64_t text_before() const { return text_before_.value_or(0); }
   [[nodiscard]] std::int64_t text_after() const { return text_after_.value_or(0); }
 
+  RuleSet rules_ = RuleSet::kAll;
   std::string system_;
   std::string grid_;
   std::string cube_;
@@ -86,12 +92,19 @@ class SystemFlags {
   std::optional<std::int32_t> text_after_;
 };
 
+// What --seed moves.
+enum class SeedOf {
+  kLists,    // an error where a layout has no random ones
+  kTensors,  // and lists
+};
+
 class LayoutFlags {
  public:
-  void declare(CLI::App& app);
+  void declare(CLI::App& app, SeedOf seed);
   [[nodiscard]] bool given() const { return !tensors_.empty() || system_.given(); }
   // The file that the layout is read from; empty where a rule makes it.
   [[nodiscard]] const std::string& file() const { return tensors_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_.value_or(0); }
   // Builds or reads the layout; exactly one of the two sources has to be given. `planned`: a plan
   // is made of it, which takes memory too.
   [[nodiscard]] LayoutCase make(const Console& console, bool planned) const;
@@ -100,13 +113,15 @@ class LayoutFlags {
 
  private:
   // Flags that say how to make a layout by --layout.
-  [[nodiscard]] std::vector<std::string> parameters() const;
+  [[nodiscard]] std::vector<std::string> parameters(bool with_seed) const;
+  static void check_none(const std::string& source, const std::vector<std::string>& flags);
 
   std::string tensors_;
   SystemFlags system_;
   std::optional<std::int32_t> heads_;
   std::string placement_;
   std::optional<std::uint64_t> seed_;
+  SeedOf seed_of_ = SeedOf::kLists;
 };
 
 // "21x45x80" as three whole numbers from 1; anything else is an error that names the flag.

@@ -47,6 +47,7 @@ std::vector<HeadLists> head_lists(const Layout& layout) {
       }
       head.pairs += static_cast<std::int64_t>(list.size());
       head.useful += q_sizes[at(block)] * keys;
+      head.without_keys += q_sizes[at(block)] > 0 && keys == 0 ? 1 : 0;
       head.longest_list = std::max(head.longest_list, static_cast<std::int32_t>(list.size()));
     }
     head.all = std::accumulate(q_sizes.begin(), q_sizes.end(), std::int64_t{0}) *

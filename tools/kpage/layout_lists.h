@@ -14,6 +14,7 @@ struct HeadLists {
   std::int64_t useful = 0;  // of valid rows, selected
   std::int64_t all = 0;     // of valid rows
   std::int32_t longest_list = 0;
+  std::int64_t without_keys = 0;  // query blocks with rows that select no key: their output is 0
 
   // Useful pairs among all pairs of valid rows.
   [[nodiscard]] double density() const;

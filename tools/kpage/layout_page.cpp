@@ -23,10 +23,13 @@ HeadLists total_of(const std::vector<HeadLists>& heads) {
     total.pairs += head.pairs;
     total.useful += head.useful;
     total.all += head.all;
+    total.without_keys += head.without_keys;
     total.longest_list = std::max(total.longest_list, head.longest_list);
   }
   return total;
 }
+
+constexpr const char* kPickedByScores = "scores of a model's q and k would pick them";
 
 std::int64_t all_block_pairs(const Layout& layout) {
   return std::int64_t{layout.batch} * layout.heads * layout.q_blocks * layout.kv_blocks;
@@ -71,16 +74,23 @@ void add_densities(Page& page, const Layout& layout, const std::vector<HeadLists
 
 }  // namespace
 
-void add_lists(Page& page, const Layout& layout) {
+void add_lists(Page& page, const LayoutCase& made) {
+  const Layout& layout = made.layout;
   const std::vector<HeadLists> heads = head_lists(layout);
   const HeadLists total = total_of(heads);
   const double of_blocks = share(total.pairs, all_block_pairs(layout));
   page.section("Lists");
+  if (made.random_lists) {
+    page.row("drawn at random", "seed " + std::to_string(made.seed), kPickedByScores);
+  }
   page.row("batch x heads", std::to_string(layout.batch) + " x " + std::to_string(layout.heads));
   page.row("selected pairs of blocks", grouped(total.pairs), percent(of_blocks) + " of all");
   page.row("selected pairs of rows", scaled(static_cast<double>(total.useful)),
            percent(total.density()) + " of all");
   page.row("longest list", grouped(total.longest_list) + " blocks");
+  page.row("query blocks without keys", grouped(total.without_keys),
+           total.without_keys > 0 ? "they have rows, whose output is 0" : "");
+  page.json["random_lists"] = made.random_lists;
   page.json["batch"] = layout.batch;
   page.json["heads"] = layout.heads;
   page.json["selected_block_pairs"] = total.pairs;
@@ -88,6 +98,7 @@ void add_lists(Page& page, const Layout& layout) {
   page.json["useful_pairs"] = total.useful;
   page.json["density"] = total.density();
   page.json["longest_list"] = total.longest_list;
+  page.json["q_blocks_without_keys"] = total.without_keys;
   add_densities(page, layout, heads);
 }
 
@@ -125,10 +136,15 @@ void write_layout_report(std::ostream& file, const LayoutCase& made) {
   html.text(std::to_string(layout.batch) + " x " + std::to_string(layout.heads) + " heads, " +
             grouped(layout.q_blocks) + " query blocks and " + grouped(layout.kv_blocks) +
             " key/value blocks a head.");
+  if (made.random_lists) {
+    html.text("The lists of key blocks are drawn at random (seed " + std::to_string(made.seed) +
+              "): " + kPickedByScores + ". How full blocks are does not depend on it.");
+  }
   html.tiles({{percent(total.density()), "of all pairs of rows selected"},
               {percent(q.padding()), "padding in blocks of 128"},
               {percent(q.partial_fraction()), "of the blocks partial"},
-              {grouped(total.longest_list), "blocks in the longest list"}});
+              {grouped(total.longest_list), "blocks in the longest list"},
+              {grouped(total.without_keys), "query blocks with rows and no key (output 0)"}});
   const std::string colours =
       key({{"useful", "full blocks of 128"}, {"partial", "partial blocks"}});
   html.section(
@@ -143,14 +159,17 @@ void write_layout_report(std::ostream& file, const LayoutCase& made) {
                  draw_occupancy_map(*made.tiling));
     html.section(
         "What one query cube attends to",
-        "Head 0, a query cube (framed) in the middle of the video and the cubes on its list.",
+        std::string(
+            "Head 0, a query cube (framed) in the middle of the video and the cubes on its ") +
+            (made.random_lists ? "list, at random." : "list."),
         draw_neighbourhood(*made.tiling, layout));
   }
   html.section("Density by head", "Selected pairs of valid rows among all pairs.",
                draw_densities(densities_of(heads)));
   html.section("Selection map",
-               "Query blocks from top to bottom, key blocks from left to right; darker where more "
-               "of them are selected.",
+               std::string("Query blocks from top to bottom, key blocks from left to right; darker "
+                           "where more of them are selected") +
+                   (made.random_lists ? ", at random." : "."),
                draw_selection(layout));
   file << html.str();
 }

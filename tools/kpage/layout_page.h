@@ -11,8 +11,8 @@
 
 namespace kpage::cli {
 
-// Selected pairs and the density of each head.
-void add_lists(Page& page, const Layout& layout);
+// Selected pairs, the density of each head, and whether lists are random.
+void add_lists(Page& page, const LayoutCase& made);
 // Which key blocks the query blocks of one head attend to; heads are numbered batch * heads + head.
 void add_selection(Page& page, const Layout& layout, std::int32_t batch_head);
 

@@ -57,7 +57,7 @@ void add(Page& page, const Occupancy& q, const Occupancy* kv) {
   const auto section = [&page](const char* title, const Occupancy& side) {
     page.section(title);
     page.row("blocks", grouped(side.blocks),
-             side.empty > 0 ? grouped(side.empty) + " of them empty" : "");
+             side.empty > 0 ? grouped(side.empty) + " of them without rows" : "");
     page.row("valid rows", grouped(side.rows));
     page.row("padding", percent(side.padding()), "of blocks of 128 that are not empty");
     page.row("partial", percent(side.partial_fraction()), "of the blocks that are not empty");

@@ -74,7 +74,7 @@ void plan(const Options& options, const Console& console) {
   }
 
   page.json["time_ms"] = build_ms + backward_ms;
-  add_plan_figures(page, built.stats());
+  add_plan_figures(page, built, built.stats());
   page.section("Plan");
   if (options.load.empty()) {
     page.row("time", duration(build_ms),
@@ -123,7 +123,7 @@ void plan(const Options& options, const Console& console) {
 Command add_plan(CLI::App& app) {
   CLI::App* flags = app.add_subcommand("plan", "Compile a layout to a plan, and inspect plans");
   const auto options = std::make_shared<Options>();
-  options->layout.declare(*flags);
+  options->layout.declare(*flags, SeedOf::kLists);
   flags->add_option("--load", options->load, "Take a saved plan instead of a layout")
       ->check(file_name());
   flags->add_option("--save", options->save, "Write the plan to this file")->check(file_name());

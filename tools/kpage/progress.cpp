@@ -14,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kQuiet = std::chrono::seconds(2);
-constexpr auto kInterval = std::chrono::milliseconds(200);
+constexpr Clock::duration kInterval = std::chrono::milliseconds(200);
+constexpr Clock::duration kIntervalOfLines = std::chrono::seconds(30);
 constexpr int kCells = 28;
 
 }  // namespace
@@ -29,19 +30,21 @@ Progress Progress::of_call(const Console& console, std::string label, double exp
 Progress::Progress(const Console& console, std::string label, std::int64_t total,
                    double expected_ms)
     : console_(console), label_(std::move(label)), total_(total), expected_ms_(expected_ms) {
-  if (!console_.interactive) {
-    return;
-  }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     const auto start = Clock::now();
     std::mutex mutex;
     std::condition_variable_any wake;
     std::unique_lock lock(mutex);
-    for (auto pause = Clock::duration(kQuiet);; pause = kInterval) {
+    const Clock::duration interval = console_.interactive ? kInterval : kIntervalOfLines;
+    for (auto pause = Clock::duration(kQuiet);; pause = interval) {
       if (wake.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
         return;
       }
-      draw(Clock::now() - start);
+      if (console_.interactive) {
+        draw(Clock::now() - start);
+      } else {
+        write_line(Clock::now() - start);
+      }
     }
   });
 }
@@ -54,6 +57,11 @@ Progress::~Progress() {
       console_.err << "\r\033[K" << std::flush;
     }
   }
+}
+
+void Progress::write_line(Clock::duration passed) const {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(passed).count();
+  console_.err << label_ << ": " << seconds << " s\n" << std::flush;
 }
 
 void Progress::draw(Clock::duration passed) {

@@ -1,4 +1,4 @@
-// A progress bar on a terminal, for work that takes more than two seconds.
+// A progress bar on a terminal, and lines elsewhere, for work that takes more than two seconds.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,8 @@
 
 namespace kpage::cli {
 
-// Draws from construction (after two seconds) to destruction, then wipes itself off. Of work whose
+// Draws from construction (after two seconds) to destruction, then wipes itself off. Where there is
+// no terminal, writes a line after two seconds and every thirty from then on. Of work whose
 // end cannot be seen from outside, such as one library call, say how long it should take, or
 // nothing: then the bar runs to and fro beside the time that has passed.
 class Progress {
@@ -29,6 +30,7 @@ class Progress {
 
  private:
   Progress(const Console& console, std::string label, std::int64_t total, double expected_ms);
+  void write_line(std::chrono::steady_clock::duration passed) const;
   void draw(std::chrono::steady_clock::duration passed);
 
   const Console& console_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "failure.h"
+#include "progress.h"
 
 namespace kpage::cli {
 namespace {
@@ -24,12 +25,14 @@ std::int64_t rows_of(const PartitionView& side, const LayoutView& layout) {
 }  // namespace
 
 RandomInputs::RandomInputs(const LayoutView& layout, const std::string& source, DType dtype,
-                           std::int64_t head_dim, bool backward, std::uint64_t seed) {
+                           std::int64_t head_dim, bool backward, std::uint64_t seed,
+                           const Console& console) {
   const std::int64_t q_rows = rows_of(layout.q, layout);
   const std::int64_t kv_rows = rows_of(layout.kv, layout);
   if (q_rows == 0 || kv_rows == 0) {
     throw bad_input(source + ": expected valid rows to run on, got none");
   }
+  const auto progress = Progress::of_call(console, "random tensors");
   const auto random = [&](std::int64_t rows, std::uint64_t stream) {
     Tensor tensor(dtype, layout.batch, layout.heads, rows, head_dim);
     fill_random(tensor, seed * 4 + stream);

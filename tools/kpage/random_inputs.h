@@ -6,6 +6,7 @@
 #include "kpage/layout.h"
 
 #include "attention_run.h"
+#include "console.h"
 
 namespace kpage::cli {
 
@@ -13,7 +14,7 @@ class RandomInputs {
  public:
   // `source` is named where the layout has no valid rows.
   RandomInputs(const LayoutView& layout, const std::string& source, DType dtype,
-               std::int64_t head_dim, bool backward, std::uint64_t seed);
+               std::int64_t head_dim, bool backward, std::uint64_t seed, const Console& console);
 
   [[nodiscard]] const RunInputs& inputs() const { return inputs_; }
 

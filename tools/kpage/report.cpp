@@ -93,6 +93,11 @@ void write_report(std::ostream& file, const ReportInput& input) {
             " blocks a head, " + percent(input.figures["padding"].get<double>()) +
             " padding in blocks of 128, " + percent(input.figures["partial"].get<double>()) +
             " of them partial.");
+  const auto without_keys = input.figures["q_blocks_without_keys"].get<std::int64_t>();
+  if (without_keys > 0) {
+    html.text(grouped(without_keys) +
+              " query blocks with rows have no keys on their lists: their output is 0.");
+  }
   std::vector<std::pair<std::string, std::string>> tiles = {
       {percent(run.density), "of all pairs selected"},
       {percent(stats.efficiency()), "of executed pairs useful"},

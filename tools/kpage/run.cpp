@@ -55,10 +55,6 @@ void check_options(const Options& options) {
   if (!options.system.given()) {
     throw bad_input("--layout: expected the rule that picks blocks, such as --layout vsa");
   }
-  const std::string& rule = options.system.system();
-  if (rule == "ssta" || rule == "svg2") {
-    throw bad_input("--layout: run takes vsa, padded, full, sta, svg1 and radial, got " + rule);
-  }
 }
 
 void check_tokens(const Options& options, const Capture& capture) {
@@ -216,12 +212,15 @@ void run_job(const Options& options, const Console& console) {
     figures.select_ms = time_of([&] { layout = pick_blocks(options, capture, tiling); });
   }
   Plan plan;
-  figures.plan_ms = time_of([&] {
-    plan = value_of(Plan::build(layout.view()));
-    if (options.backward) {
-      check(plan.build_backward());
-    }
-  });
+  {
+    const auto progress = Progress::of_call(console, "plan");
+    figures.plan_ms = time_of([&] {
+      plan = value_of(Plan::build(layout.view()));
+      if (options.backward) {
+        check(plan.build_backward());
+      }
+    });
+  }
   const PlanStats stats = plan.stats();
   if (stats.useful_pairs == 0) {
     throw bad_input("--layout " + options.system.system() + ": selects no key for any query of " +
@@ -248,7 +247,7 @@ void run_job(const Options& options, const Console& console) {
   page.row("density", percent(figures.density), "of all query-key pairs");
   page.json["density"] = figures.density;
   add_occupancy(page, layout);
-  add_plan_figures(page, stats);
+  add_plan_figures(page, plan, stats);
   add_times(page, figures, options.backward);
   CheckResult checked;
   if (options.check_rows > 0) {
@@ -293,7 +292,7 @@ Command add_run(CLI::App& app) {
                    "tokens in raster order of --grid; optionally d_o [B, H, S, D]")
       ->required()
       ->check(file_name());
-  options->system.declare(*flags);
+  options->system.declare(*flags, RuleSet::kOfCaptures);
   flags->add_flag("--backward", options->backward, "Run backward too, on d_o or a random gradient");
   flags->add_flag("--deterministic", options->deterministic, "Bitwise reproducible gradients");
   flags->add_option("--device", options->device, "cpu or cuda");

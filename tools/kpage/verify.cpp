@@ -11,6 +11,7 @@
 #include "failure.h"
 #include "layout_flags.h"
 #include "page.h"
+#include "progress.h"
 #include "random_inputs.h"
 
 namespace kpage::cli {
@@ -36,26 +37,33 @@ void verify(const Options& options, const Console& console) {
   how.device = parse_device(options.device);
   const LayoutCase made = options.layout.make(console, true);
   const LayoutView layout = made.layout.view();
-  Plan plan = value_of(Plan::build(layout), made.source);
-  if (!options.forward_only) {
-    check(plan.build_backward(), made.source);
+  const std::uint64_t seed = options.layout.seed();
+  Plan plan;
+  {
+    const auto progress = Progress::of_call(console, "plan");
+    plan = value_of(Plan::build(layout), made.source);
+    if (!options.forward_only) {
+      check(plan.build_backward(), made.source);
+    }
+    check(plan.validate());
   }
-  const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only, 0);
+  const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only,
+                            seed, console);
   const RunInputs& inputs = random.inputs();
 
   Page page;
   page.title("Verify " + made.name);
-  check(plan.validate());
   page.row("plan", "all invariants hold");
   page.json["layout"] = made.name;
+  page.json["seed"] = seed;
   bool passed = true;
   double time_ms = 0;
   double worst = 0;
   Json backends = Json::array();
   const auto compare = [&](const std::string& name) {
     RunOutputs outputs = run_attention(plan, inputs, how, console);
-    const CheckResult result =
-        check_against_oracle(layout, inputs, outputs, options.rows, 0, InputKind::kRandom, console);
+    const CheckResult result = check_against_oracle(layout, inputs, outputs, options.rows, seed,
+                                                    InputKind::kRandom, console);
     Page part;
     add_errors(part, result);
     part.json["backend"] = name;
@@ -96,7 +104,7 @@ void verify(const Options& options, const Console& console) {
 Command add_verify(CLI::App& app) {
   CLI::App* flags = app.add_subcommand("verify", "Compare backends with the oracle on a layout");
   const auto options = std::make_shared<Options>();
-  options->layout.declare(*flags);
+  options->layout.declare(*flags, SeedOf::kTensors);
   flags->add_option("--device", options->device, "cpu, or cuda to compare the GPU too");
   flags->add_option("--dtype", options->dtype, "bf16 or fp16");
   flags->add_option("--head-dim", options->head_dim,

@@ -201,6 +201,7 @@ std::optional<double> SystemFlags::keep() const {
 
 std::vector<Dims> SystemFlags::windows() const {
   std::vector<Dims> windows;
+  windows.reserve(windows_.size());
   for (const std::string& window : windows_) {
     windows.push_back(parse_dims("--window", window));
   }

@@ -116,11 +116,12 @@ void SystemFlags::check_parameters() const {
   const Rule& rule = find_rule(system_, rules_);
   for (const std::string& flag : parameters()) {
     if (!rule.takes(flag)) {
-      std::string taken = "--grid";
+      std::string what = flag;
+      what.append(": ").append(system_).append(" does not take it; it takes --grid");
       for (const std::string_view other : rule.flags) {
-        taken += ", " + std::string(other);
+        what.append(", ").append(other);
       }
-      throw bad_input(flag + ": " + system_ + " does not take it; it takes " + taken);
+      throw bad_input(what);
     }
   }
   for (const auto& [flag, tokens] :

@@ -16,19 +16,21 @@ __device__ __forceinline__ float to_float(__half value) { return __half2float(va
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(double value) { return static_cast<float>(value); }
 
-// Calls fn with a value of the type that `dtype` names.
+// Calls fn with a value of the type that `dtype` names: scores are never float64.
 template <class Fn>
-auto with_element(DType dtype, const Fn& fn) {
+auto with_score(DType dtype, const Fn& fn) {
   switch (dtype) {
     case DType::kBFloat16:
       return fn(__nv_bfloat16{});
     case DType::kFloat16:
       return fn(__half{});
-    case DType::kFloat32:
-      return fn(float{});
     default:
-      return fn(double{});
+      return fn(float{});
   }
+}
+template <class Fn>
+auto with_element(DType dtype, const Fn& fn) {
+  return dtype == DType::kFloat64 ? fn(double{}) : with_score(dtype, fn);
 }
 
 }  // namespace kpage::kernels::select

@@ -190,17 +190,7 @@ Status leading_map(const LeadingArgs& args) {
     return {ErrorCode::kUnsupported,
             "leading_map on a CUDA device: at most 16,384 columns and 2^31 - 1 rows"};
   }
-  switch (args.dtype) {
-    case DType::kBFloat16:
-      launch<__nv_bfloat16>(args);
-      break;
-    case DType::kFloat16:
-      launch<__half>(args);
-      break;
-    default:
-      launch<float>(args);
-      break;
-  }
+  select::with_score(args.dtype, [&](auto element) { launch<decltype(element)>(args); });
   KPAGE_CUDA_TRY(cudaGetLastError());
   return {};
 }

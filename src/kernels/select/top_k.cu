@@ -81,17 +81,7 @@ Status top_k(const TopKArgs& args) {
     return {ErrorCode::kUnsupported,
             "top_k on a CUDA device: at most 32,768 columns and 2^31 - 1 rows"};
   }
-  switch (args.dtype) {
-    case DType::kBFloat16:
-      launch<__nv_bfloat16>(args);
-      break;
-    case DType::kFloat16:
-      launch<__half>(args);
-      break;
-    default:
-      launch<float>(args);
-      break;
-  }
+  select::with_score(args.dtype, [&](auto element) { launch<decltype(element)>(args); });
   KPAGE_CUDA_TRY(cudaGetLastError());
   return {};
 }

@@ -82,6 +82,18 @@ Status encode_map(Encode encode, const TensorRef& tensor, const char* name,
   return {};
 }
 
+// Boxes of `rows` rows of all slabs; rows past the tensor come as zeros.
+Status encode_rows(Encode encode, const TensorRef& tensor, const char* name, std::int32_t rows,
+                   CUtensorMap& map) {
+  return encode_map<3>(encode, tensor, name,
+                       {kSlabColumns, static_cast<cuuint64_t>(tensor.shape[2]),
+                        static_cast<cuuint64_t>(slab_count(tensor))},
+                       {static_cast<cuuint64_t>(pitch_bytes(tensor)), kSlabBytes},
+                       {kBoxColumns, static_cast<cuuint32_t>(rows),
+                        static_cast<cuuint32_t>(tensor.shape[3] / kSlabColumns)},
+                       map);
+}
+
 }  // namespace
 
 Status check_pageable(const TensorRef& tensor, const char* name) {
@@ -161,8 +173,7 @@ Status encode_page_maps(const TensorRef& tensor, const char* name, PageMaps& map
       return status;
     }
   }
-  return encode_map<3>(encode, tensor, name, {kSlabColumns, static_cast<cuuint64_t>(rows), slabs},
-                       {pitch, kSlabBytes}, {kBoxColumns, kBoxRows, box_slabs}, maps.group);
+  return encode_rows(encode, tensor, name, kGroupRows, maps.group);
 }
 
 Status encode_box_map(const TensorRef& tensor, const char* name, std::int32_t rows,
@@ -174,13 +185,7 @@ Status encode_box_map(const TensorRef& tensor, const char* name, std::int32_t ro
   if (Status status = find_encoder(encode); !status.ok()) {
     return status;
   }
-  return encode_map<3>(encode, tensor, name,
-                       {kSlabColumns, static_cast<cuuint64_t>(tensor.shape[2]),
-                        static_cast<cuuint64_t>(slab_count(tensor))},
-                       {static_cast<cuuint64_t>(pitch_bytes(tensor)), kSlabBytes},
-                       {kBoxColumns, static_cast<cuuint32_t>(rows),
-                        static_cast<cuuint32_t>(tensor.shape[3] / kSlabColumns)},
-                       map);
+  return encode_rows(encode, tensor, name, rows, map);
 }
 
 Status encode_group_maps(const TensorRef& tensor, const char* name, GroupMaps& maps) {

@@ -65,13 +65,16 @@ struct Rows {
   }
 };
 
-Rows rows_of(std::string_view name, const Tensor& tensor) {
-  check_contiguous(name, tensor);
+std::int64_t last_size(std::string_view name, const Tensor& tensor) {
   if (tensor.dim() < 1) {
     throw_if_error(invalid_argument(name, "at least 1 dimension", tensor.dim()));
   }
-  Rows out{1, 0, {tensor.sizes().begin(), tensor.sizes().end()}};
-  out.columns = out.shape.back();
+  return tensor.size(tensor.dim() - 1);
+}
+
+Rows rows_of(std::string_view name, const Tensor& tensor) {
+  check_contiguous(name, tensor);
+  Rows out{1, last_size(name, tensor), {tensor.sizes().begin(), tensor.sizes().end()}};
   for (std::size_t i = 0; i + 1 < out.shape.size(); ++i) {
     out.rows *= out.shape[i];
   }
@@ -94,13 +97,6 @@ DType score_type(const Tensor& scores) {
       check_type("scores", scores, ScalarType::Float);
       return DType::kFloat32;
   }
-}
-
-std::int64_t last_size(std::string_view name, const Tensor& tensor) {
-  if (tensor.dim() < 1) {
-    throw_if_error(invalid_argument(name, "at least 1 dimension", tensor.dim()));
-  }
-  return tensor.size(tensor.dim() - 1);
 }
 
 Tensor top_k(const Tensor& scores, std::int64_t keep) {

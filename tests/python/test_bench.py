@@ -72,11 +72,15 @@ def test_every_case_has_a_layout_and_targets():
 
 
 @pytest.mark.parametrize("host", [None, independent_partitions()], ids=["tiny", "independent"])
-@pytest.mark.parametrize("cut", ["tiles", "halves"])
+@pytest.mark.parametrize("cut", ["tiles", "halves", "all halves"])
 def test_tiles_of_peers_hold_the_valid_rows_and_pairs(host, cut):
     case = Case("tiny", CPU, host=host)
     problem = Problem(case)
-    tiles = getattr(problem, cut)()
+    tiles = problem.tiles() if cut == "tiles" else problem.halves(keep_empty=cut != "halves")
+    if cut == "all halves":
+        blocks = (case.q_blocks, case.kv_sizes.shape[1])
+        assert (tiles.q_sizes.shape[1], tiles.kv_sizes.shape[1]) == tuple(2 * n for n in blocks)
+        assert torch.equal(tiles.counts, 2 * case.nums.repeat_interleave(2, 1))
     q, k, _, _ = problem.inputs(tiles)
     valid = problem.valid_rows(case.k, "kv")
     assert len(valid) == int(case.kv_sizes.sum())
@@ -238,6 +242,32 @@ def test_variants_have_the_same_pairs():
     assert errors["error"] < 2.5e-3 and errors["gradient_error"] < 5e-3
 
 
+def test_an_order_has_the_same_rows_and_results(case):
+    shuffled = Case("tiny", CPU, host=experiments._shuffled(case.host))
+    assert shuffled.useful_pairs == case.useful_pairs
+    assert not torch.equal(shuffled.q_offsets, case.q_offsets)
+    results = [own.Planned(x) for x in (case, shuffled)]
+    for one, other in zip(*(x.forward_backward() for x in results), strict=True):
+        assert float((one - other).float().norm() / one.float().norm()) < 5e-3
+    with pytest.raises(ValueError, match="one partition"):
+        experiments._shuffled(independent_partitions())
+
+
+def test_each_configuration_of_each_peer_has_a_row(case):
+    found = {
+        label
+        for peer in peers.PEERS
+        if hasattr(peer, "configurations")
+        for label, _ in peer.configurations(Problem(case))
+    }
+    absent = {label for label in peers.CONFIGURATIONS if label.startswith(tuple(peers.ABSENT))}
+    assert set(peers.CONFIGURATIONS) == found | absent
+    html = page([file_of(recorded("padded-5s", "forward", "FlashInfer variable blocks", kpage_ms=1.5))], {})
+    for label in peers.CONFIGURATIONS:
+        assert label in html
+    assert "1 of 1</td><td class=\"\">2.00" in html
+
+
 def recorded(layout, step, kernel="kpage", **more):
     row = {"layout": layout, "kernel": kernel, "pass": step, "exact": True, "useful_pairs": 1 << 32}
     row |= {"head_dim": 128, "heads": 8, "time_ms": 3.0, "rested_ms": 3.0, "error": 2e-3}
@@ -285,7 +315,7 @@ def test_the_later_file_counts():
         file_of(recorded("full-512", "forward", "peer", time_ms=ms, kpage_ms=3.0))
         for ms in (6.0, 4.5)
     ]
-    assert Summary(files).against("full-512", "forward", ("peer",)) == 1.5
+    assert Summary(files).against("full-512", "forward", "peer") == 1.5
 
 
 def test_the_page_holds_what_was_measured_and_escapes_it():

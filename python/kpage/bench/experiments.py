@@ -76,6 +76,36 @@ def load(bench, name):
     _compare(bench, name, variants, exact=variants)
 
 
+def order(bench, name):
+    """Query and key/value blocks numbered as they lie, or at random, where they stay: the same
+    pairs, but CTAs and owners in flight have nothing in common any more."""
+    host = Case(name, bench.device).host
+    variants = {"blocks as they lie": host, "blocks at random": _shuffled(host)}
+    _compare(bench, name, variants, exact=variants)
+
+
+def _shuffled(host, seed=3):
+    """The same blocks under other numbers."""
+    sizes, offsets = host["q_block_sizes"], host["q_block_offsets"]
+    if host["kv_block_sizes"] is not None or sizes.dim() != 1:
+        raise ValueError("expected a layout with one partition")
+    if offsets is None:
+        offsets = _BLOCK * torch.arange(len(sizes), dtype=torch.int32)
+    old = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
+    new = old.argsort().to(torch.int32)
+    nums = host["q2k_block_nums"][:, :, old]
+    index = host["q2k_block_index"][:, :, old]
+    listed = torch.arange(index.shape[-1]) < nums[..., None]
+    lists = torch.where(listed, new[torch.where(listed, index, 0).long()], 0)
+    return {
+        **host,
+        "q2k_block_index": lists.contiguous(),
+        "q2k_block_nums": nums.contiguous(),
+        "q_block_sizes": sizes[old].contiguous(),
+        "q_block_offsets": offsets[old].contiguous(),
+    }
+
+
 def _cut(host, rows, seed=3):
     """Key/value blocks cut to pieces of `rows` that lie at random places. Pieces of a block have
     numbers that follow each other, so that one owner holds them."""

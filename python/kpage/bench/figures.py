@@ -5,10 +5,9 @@ import pathlib
 
 from kpage.bench import charts, suites
 from kpage.bench.markup import geometric_mean, number, section, span, table, times
-from kpage.bench.summary import STEPS, factor
+from kpage.bench.summary import BSA, STEPS, factor
 
 PAPER = json.loads(pathlib.Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
-_BSA = ("NVIDIA BSA blk128, sizes", "NVIDIA BSA blk128")
 
 
 def controlled(summary):
@@ -18,9 +17,8 @@ def controlled(summary):
         rows, ours = [], {}
         for layout in layouts:
             best = summary.best_peer(layout, step)
-            ours[layout] = summary.against(layout, step, _BSA)
-            peers = [r for r in summary.peer_rows(layout, step) if r["kernel"] in _BSA]
-            bsa = min(peers, key=factor, default=None)
+            ours[layout] = summary.against(layout, step, BSA)
+            bsa = summary.fastest_of(layout, step, BSA)
             own = (bsa or best or {}).get("kpage_ms")
             rows.append(
                 [
@@ -78,7 +76,7 @@ def representative(summary):
             best = summary.best_peer(name, step)
             row += [
                 number(peers[0]["kpage_ms"], "{:.1f}") if peers else "",
-                times(summary.against(name, step, _BSA)),
+                times(summary.against(name, step, BSA)),
                 best["kernel"] if best else "",
                 times(factor(best)) if best else "",
             ]
@@ -95,7 +93,7 @@ def representative(summary):
         charts.bars(
             names,
             {
-                "BSA blk128 / KPage": [summary.against(x, "forward", _BSA) for x in names],
+                "BSA blk128 / KPage": [summary.against(x, "forward", BSA) for x in names],
                 "the paper": [PAPER["representative"].get(x) for x in names],
             },
             "Forward: BSA blk128 / KPage",

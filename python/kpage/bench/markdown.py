@@ -66,13 +66,11 @@ def _peers(summary):
     rows = []
     for layout in dict.fromkeys(name for step in STEPS for name in summary.measured(step)):
         for step in STEPS:
-            exact = [row for row in summary.peer_rows(layout, step) if row["exact"]]
-            if not exact:
+            if summary.best_peer(layout, step) is None:
                 continue
             cells = [layout, step, f"{summary.own(layout, step)['time_ms']:.2f}"]
             for _, begin in _PEERS:
-                of_peer = [row for row in exact if row["kernel"].startswith(begin)]
-                best = min(of_peer, key=factor, default=None)
+                best = summary.fastest_of(layout, step, begin)
                 if best is None:
                     cells.append("")
                     continue

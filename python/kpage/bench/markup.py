@@ -59,6 +59,6 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def span(pair):
-    low, high = pair
-    return f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+def span(pair, form="{:.2f}"):
+    low, high = map(form.format, pair)
+    return low if low == high else f"{low} to {high}"

@@ -42,8 +42,7 @@ class Bsa:
         return importlib.metadata.version("nvidia-cudnn-frontend")
 
     def configurations(self, problem):
-        if problem.tiles().full:
-            yield f"{self.name} blk128", lambda: self._run(problem, problem.tiles(), None)
+        yield f"{self.name} blk128, no sizes", lambda: self._run(problem, problem.tiles(), None)
         yield f"{self.name} blk128, sizes", lambda: self._with_sizes(problem, problem.tiles())
         yield f"{self.name} blk64, halves", lambda: self._with_sizes(problem, problem.halves())
 
@@ -135,8 +134,9 @@ class Fa4:
 
 
 class Vsa:
-    """FastVideo's kernels of VSA: tiles of 64 rows, on ThunderKittens or Triton. Lists in the other
-    direction are built inside each backward pass."""
+    """FastVideo's kernels of VSA: tiles of 64 rows, on ThunderKittens or Triton; with the empty
+    halves of blocks dropped, or with both halves of every block. Lists in the other direction are
+    built inside each backward pass."""
 
     name = "FastVideo VSA"
 
@@ -145,23 +145,29 @@ class Vsa:
         return importlib.metadata.version("fastvideo-kernel")
 
     def configurations(self, problem):
-        yield f"{self.name} ThunderKittens, halves", lambda: self._compiled(problem)
-        yield (
-            f"{self.name} Triton, halves",
-            lambda: self._run(problem, self.api.block_sparse_attn_triton),
-        )
+        for cut, keep_empty in (("halves", False), ("all halves", True)):
+            yield (
+                f"{self.name} ThunderKittens, {cut}",
+                lambda keep=keep_empty: self._compiled(problem, keep),
+            )
+            yield (
+                f"{self.name} Triton, {cut}",
+                lambda keep=keep_empty: self._run(
+                    problem, self.api.block_sparse_attn_triton, keep
+                ),
+            )
 
-    def _compiled(self, problem):
+    def _compiled(self, problem, keep_empty):
         try:
             importlib.import_module("fastvideo_kernel._C.fastvideo_kernel_ops")
         except ImportError as error:
             raise Unsupported(f"its compiled kernels do not load: {error}") from error
-        return self._run(problem, self.api.block_sparse_attn_sm90)
+        return self._run(problem, self.api.block_sparse_attn_sm90, keep_empty)
 
-    def _run(self, problem, attend):
+    def _run(self, problem, attend, keep_empty):
         if not problem.shared_sizes:
             raise Unsupported("sizes of their own for heads, or for keys")
-        tiles = problem.halves()
+        tiles = problem.halves(keep_empty)
         *tensors, d_o = problem.inputs(tiles)
         for x in tensors:
             x.requires_grad_()
@@ -277,6 +283,25 @@ class FlashInfer:
 
 
 PEERS = (Bsa(), Fa4(), Vsa(), Flex(), FlashInfer())
+# What is compared, by the names of rows: {configuration: what it does, and what it lacks}.
+CONFIGURATIONS = {
+    "NVIDIA BSA blk128, no sizes": "whole tiles; padding counts as valid rows: exact on full blocks",
+    "NVIDIA BSA blk128, sizes": "whole tiles and their valid rows; the paper's comparison",
+    "NVIDIA BSA blk64, halves": "tiles of 64 rows, empty ones dropped",
+    "FlashAttention-4 blk128": "lists of full and of partial tiles",
+    "FlashAttention-4 blk64, halves": "the same of tiles of 64 rows, empty ones dropped; its "
+    "backward has tiles of 128 only",
+    "FastVideo VSA ThunderKittens, halves": "tiles of 64 rows, empty ones dropped",
+    "FastVideo VSA ThunderKittens, all halves": "both halves of every block",
+    "FastVideo VSA Triton, halves": "tiles of 64 rows, empty ones dropped",
+    "FastVideo VSA Triton, all halves": "both halves of every block",
+    "FlexAttention blk128": "a block mask of full and of partial tiles, compiled by torch",
+    "FlashInfer variable blocks": "rows without padding; has no backward",
+    "MagiAttention FFA, dense loads": "a range of keys at a time, in tiles",
+    "MagiAttention FFA, sparse loads": "rows of several ranges packed in a tile; forward only",
+    "flex-block-attn": "whole tiles",
+    "MIT Block-Sparse-Attention": "whole tiles",
+}
 # Peers without an adapter, and why.
 ABSENT = {
     "flex-block-attn": "absent: built from source; masks no padding: not exact on partial blocks",

@@ -93,15 +93,15 @@ class Problem:
         """Each block a tile of 128 rows."""
         return Tiles(BLOCK, self.index, self.nums.int(), self.q_sizes.int(), self.kv_sizes.int())
 
-    def halves(self):
-        """Blocks cut in tiles of 64 rows, empty ones dropped."""
-        q_sizes, parents, _ = _halved(self.q_sizes)
-        kv_sizes, _, first = _halved(self.kv_sizes)
+    def halves(self, keep_empty=False):
+        """Blocks cut in tiles of 64 rows; keep_empty: two of every block, else those with rows."""
+        q_sizes, parents, _ = _halved(self.q_sizes, keep_empty)
+        kv_sizes, _, first = _halved(self.kv_sizes, keep_empty)
         none = kv_sizes.shape[1]
         ids = self.index.long().flatten(1)
         listed = _listed(self.index, self.nums).flatten(1)
-        has_head = listed & (torch.gather(self.kv_sizes, 1, ids) > 0)
-        has_tail = listed & (torch.gather(self.kv_sizes, 1, ids) > HALF)
+        rows = torch.gather(self.kv_sizes, 1, ids)
+        has_head, has_tail = (listed & ((rows > least) | keep_empty) for least in (0, HALF))
         heads = torch.where(has_head, torch.gather(first, 1, ids), none)
         tails = torch.where(has_tail, torch.gather(first, 1, ids) + 1, none)
         lists = torch.stack([heads, tails], -1).view(*self.index.shape[:2], -1).sort(-1).values
@@ -109,7 +109,7 @@ class Problem:
         longest = max(1, int(counts.max()))
         lists = torch.where(lists < none, lists, 0).int()[..., :longest]
         rows = parents[..., None].expand(-1, -1, longest)
-        counts = torch.where(q_sizes > 0, torch.gather(counts, 1, parents), 0)
+        counts = torch.where((q_sizes > 0) | keep_empty, torch.gather(counts, 1, parents), 0)
         lists = torch.gather(lists, 1, rows).contiguous()
         return Tiles(HALF, lists, counts.int(), q_sizes.int(), kv_sizes.int())
 
@@ -132,10 +132,12 @@ def _own_rows(sizes, offsets, rows):
     return own[_valid(sizes, BLOCK)]
 
 
-def _halved(sizes):
+def _halved(sizes, keep_empty):
     """Sizes [H, M] of the halves of blocks, the block [H, M] each comes from, and each block's
     first half [H, N]. Heads with fewer halves end in empty ones."""
     kept = (sizes > 0).long() + (sizes > HALF).long()
+    if keep_empty:
+        kept.fill_(2)
     first = kept.cumsum(1) - kept
     count = max(1, int(kept.sum(1).max()))
     halves = torch.arange(count, device=sizes.device).expand(sizes.shape[0], count)

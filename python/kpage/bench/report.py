@@ -3,7 +3,7 @@
 from html import escape
 
 from kpage.bench import figures, tables
-from kpage.bench.markup import STYLE, number, section, table
+from kpage.bench.markup import STYLE, number, section, span, table
 from kpage.bench.summary import Summary
 
 
@@ -20,9 +20,11 @@ def page(files, notes):
         figures.accounting(summary),
         figures.backward(summary),
         figures.open_source(summary),
+        tables.configurations(summary),
         tables.peer_table(summary),
         tables.targets(summary),
         tables.plans(summary),
+        tables.selection(summary),
         tables.scaling(summary),
         tables.variants(summary),
         tables.checks(summary),
@@ -45,6 +47,7 @@ def _head(files):
             data["device"],
             *(number(data["r_dense"].get(k), "{:.0f}") for k in ("forward", "forward_backward")),
             len(data["rows"]),
+            *(_range_of(data["rows"], k) for k in ("sm_mhz", "temperature_c", "power_w")),
             (data["command"], "why"),
         ]
         for data in files
@@ -56,11 +59,20 @@ def _head(files):
         f"The paper's: {escape(figures.PAPER['gpu'])}; its figures are quoted, not measured "
         "here.</p>"
         + table(
-            ["commit", "GPU", "dense forward, TFLOP/s", "forward+backward", "rows", "command"],
+            [
+                *("commit", "GPU", "dense forward, TFLOP/s", "forward+backward", "rows"),
+                *("clock, MHz", "C", "W", "command"),
+            ],
             rows,
-            left=(5,),
+            left=(8,),
         )
     )
+
+
+def _range_of(rows, key):
+    """Right after forward passes."""
+    values = [row[key] for row in rows if key in row]
+    return span((min(values), max(values)), "{:.0f}") if values else ""
 
 
 def _missed(summary, notes):

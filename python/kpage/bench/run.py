@@ -10,6 +10,9 @@ from kpage.bench.results import Results
 from kpage.bench.timing import measure, timer_of
 
 
+_BAR = 20  # characters of the bar of finished jobs
+
+
 class Bench:
     """What jobs share: the device, its timer, the file of results and dense attention."""
 
@@ -48,7 +51,8 @@ class Bench:
         """jobs: {(kind, layout): function of this and the layout}."""
         for number, ((kind, name), function) in enumerate(jobs.items(), 1):
             job = f"{kind} {name}"
-            where = f"[{number}/{len(jobs)}, {self.left():.0f} s left] {job}"
+            bar = "#" * round(_BAR * (number - 1) / len(jobs))
+            where = f"[{bar:-<{_BAR}}] {number}/{len(jobs)}, {self.left():.0f} s left: {job}"
             if self.results.has(job):
                 print(f"{where}: in the file", flush=True)
                 continue

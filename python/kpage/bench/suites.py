@@ -25,6 +25,7 @@ _KINDS = {
     "accounting": experiments.account,
     "loads": experiments.load,
     "ablation": experiments.ablate,
+    "order": experiments.order,
     "repeat": checks.repeat,
     "accuracy": checks.accuracy,
     "energy": checks.energy,
@@ -45,7 +46,10 @@ SUITES = {
     "plans": [("own", name) for name in ORDER],
     "scaling": [("sweep", name) for name in workloads.sweep_names()],
     "loads": [("loads", name) for name in ("full-512", "full-1024")],
-    "ablations": [("ablation", name) for name in ("padded-5s", "vsa-288-720p", "vsa-444-480p")],
+    "ablations": [
+        *(("ablation", name) for name in ("padded-5s", "vsa-288-720p", "vsa-444-480p")),
+        *(("order", name) for name in ("sta-30x45x80", "padded-5s")),
+    ],
     "checks": [
         *(("repeat", name) for name in CHECKED),
         *(("accuracy", name) for name in ("whole-8k", "whole-8k-sparse")),
@@ -53,7 +57,7 @@ SUITES = {
     ],
     # Everything once at a length for a machine without a GPU.
     "tiny": [
-        *((kind, "tiny") for kind in ("own", "peers", "dense", "accounting", "repeat")),
+        *((kind, "tiny") for kind in ("own", "peers", "dense", "accounting", "repeat", "order")),
         *(("loads", "tiny-full"), ("ablation", "tiny"), ("accuracy", "whole-tiny")),
         ("sweep", "scale-tokens-1000"),
     ],

@@ -1,7 +1,8 @@
 """What the paper does not show: every peer, targets, plans, scaling, variants, checks."""
 
 from kpage.bench import charts, workloads
-from kpage.bench.markup import number, section, table, times
+from kpage.bench import peers as peer_list
+from kpage.bench.markup import number, section, span, table, times
 from kpage.bench.results import TARGETS
 from kpage.bench.summary import LIMITS, STEPS, accuracy_rows, factor, plan_shares
 
@@ -61,6 +62,36 @@ def peer_table(summary):
             rows,
             left=(1, 2),
         ),
+    )
+
+
+def configurations(summary):
+    """A row for each configuration of each peer: measured, or why not."""
+    rows = []
+    for label, about in peer_list.CONFIGURATIONS.items():
+        name = next((x for x in summary.peers if label.startswith(x)), None)
+        cells = [label, (about, "why"), (summary.peers.get(name, "in no run"), "why")]
+        for step in STEPS:
+            found = [
+                row
+                for layout in summary.measured(step)
+                for row in summary.peer_rows(layout, step)
+                if row["kernel"] == label
+            ]
+            exact = [factor(row) for row in found if row["exact"]]
+            cells += [
+                f"{len(exact)} of {len(found)}" if found else "",
+                span((min(exact), max(exact))) if exact else "",
+            ]
+        rows.append(cells)
+    head = ["configuration", "what it does", "version, or why it is missing"]
+    for step in STEPS:
+        head += [f"{step}: exact on", "its time / KPage's"]
+    return section(
+        "What was compared",
+        "Exact on so many of the layouts that it was measured on; the range of its time over "
+        "KPage's, in the same rounds, where it is exact.",
+        table(head, rows, left=(1, 2)),
     )
 
 
@@ -139,6 +170,28 @@ def plans(summary):
     )
 
 
+def selection(summary):
+    """What choosing blocks costs beside the attention over them."""
+    rows = [
+        [
+            r["layout"],
+            (r["pass"], "why"),
+            number(r["time_ms"]),
+            f"{r['of_attention']:.1%}",
+            number(r.get("in_common"), "{:.0%}"),
+        ]
+        for r in summary.rows
+        if "of_attention" in r
+    ]
+    return section(
+        "Selection",
+        "Steps of selectors and of what comes before them, q, k and v made from a video clip, "
+        "beside the attention over their lists (bench/gpu/layout_selectors.py). In common: what "
+        "lists of neighbouring blocks share.",
+        table(["layout", "step", "ms", "of attention", "in common"], rows, left=(1,)),
+    )
+
+
 def scaling(summary):
     out = []
     for kind in ("tokens", "density", "occupancy", "heads"):
@@ -198,8 +251,9 @@ def variants(summary):
         "Page loads and ablations",
         "Loads: full layouts whose key/value rows lie in whole blocks, or in pieces at random "
         "places: the same pairs, loaded by boxes of that many rows. Ablations: packing and "
-        "routing one at a time; where they are off, padding rows are computed as if valid. The "
-        "order of work is part of the plan's builder and cannot be changed from a layout.",
+        "routing one at a time; where they are off, padding rows are computed as if valid. Order "
+        "of work: blocks run as they are numbered, walks of much longer ones first; here they are "
+        "numbered as they lie, or at random where they stay.",
         *out,
     )
 
@@ -294,7 +348,9 @@ def checks(summary):
 
 def peers(summary, files):
     rows = [[name, (said, "why")] for name, said in summary.peers.items()]
-    failures = [[f["where"], (f["error"], "why")] for data in files for f in data["failures"]]
+    failures = [
+        [f["where"], (f["error"], "why")] for data in files for f in data.get("failures", ())
+    ]
     return section(
         "Peers", "Versions, or why one is absent.", table(["peer", ""], rows, left=(1,))
     ) + section(

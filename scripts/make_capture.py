@@ -20,7 +20,6 @@ import os
 import pathlib
 import sys
 
-import av
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -40,6 +39,8 @@ def shipped_clip():
 
 def read_frames(path, limit):
     """RGB frames [frames, height, width, 3], at most `limit` of them (None: all)."""
+    import av  # here, since who brings frames of their own needs none
+
     frames = []
     try:
         with av.open(str(path)) as container:

@@ -100,6 +100,20 @@ def test_tiles_of_peers_hold_the_valid_rows_and_pairs(host, cut):
     assert int(tiles.map().sum()) == int(tiles.counts.sum())
 
 
+@pytest.mark.parametrize("host", [None, independent_partitions()], ids=["tiny", "independent"])
+def test_ranges_of_rows_hold_the_pairs(host):
+    case = Case("tiny", CPU, host=host)
+    problem = Problem(case)
+    q_ranges, k_ranges = problem.ranges()
+    rows = [x.diff(dim=1)[:, 0].long() for x in (q_ranges, k_ranges)]
+    assert int((rows[0] * rows[1]).sum()) == case.useful_pairs
+    assert all(int(x.min()) > 0 and int(x.max()) <= 128 for x in rows)
+    assert bool((q_ranges[1:, 0] >= q_ranges[:-1, 0]).all())
+    # The last block that has rows is the last of all valid rows.
+    assert int(q_ranges.max()) <= len(problem.valid_rows(case.q))
+    assert int(k_ranges.max()) <= len(problem.valid_rows(case.k, "kv"))
+
+
 class Masked:
     """A peer of torch operations: dense attention over its tiles, with a mask."""
 
@@ -262,10 +276,12 @@ def test_each_configuration_of_each_peer_has_a_row(case):
     }
     absent = {label for label in peers.CONFIGURATIONS if label.startswith(tuple(peers.ABSENT))}
     assert set(peers.CONFIGURATIONS) == found | absent
-    html = page([file_of(recorded("padded-5s", "forward", "FlashInfer variable blocks", kpage_ms=1.5))], {})
+    html = page(
+        [file_of(recorded("padded-5s", "forward", "FlashInfer variable blocks", kpage_ms=1.5))], {}
+    )
     for label in peers.CONFIGURATIONS:
         assert label in html
-    assert "1 of 1</td><td class=\"\">2.00" in html
+    assert '1 of 1</td><td class="">2.00' in html
 
 
 def recorded(layout, step, kernel="kpage", **more):

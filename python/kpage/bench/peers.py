@@ -10,6 +10,8 @@ import importlib.metadata
 
 import torch
 
+from kpage.bench.problem import BLOCK
+
 
 class Unsupported(Exception):
     pass
@@ -152,9 +154,7 @@ class Vsa:
             )
             yield (
                 f"{self.name} Triton, {cut}",
-                lambda keep=keep_empty: self._run(
-                    problem, self.api.block_sparse_attn_triton, keep
-                ),
+                lambda keep=keep_empty: self._run(problem, self.api.block_sparse_attn_triton, keep),
             )
 
     def _compiled(self, problem, keep_empty):
@@ -282,10 +282,114 @@ class FlashInfer:
         return Run(forward, lambda: forward().reshape(-1, dim), plan=plan)
 
 
-PEERS = (Bsa(), Fa4(), Vsa(), Flex(), FlashInfer())
+class Ffa:
+    """MagiAttention's FFA: pairs of ranges of rows, all heads in one sequence, without padding. Its
+    sorting of pairs, which its own function repeats in every call, counts as planning here."""
+
+    name = "MagiAttention FFA"
+
+    def load(self):
+        self.api = importlib.import_module("magi_attention.functional.flex_flash_attn")
+        return importlib.metadata.version("magi-attention")
+
+    def configurations(self, problem):
+        for load in ("dense", "sparse"):
+            yield (
+                f"{self.name}, {load} loads",
+                lambda sparse=load == "sparse": self._run(problem, sparse),
+            )
+
+    def _run(self, problem, sparse):
+        case = problem.case
+        q, k, v, d_o = (
+            problem.valid_rows(x, side)[:, None].contiguous()  # [rows, 1, D]
+            for x, side in ((case.q, "q"), (case.k, "kv"), (case.v, "kv"), (case.d_o, "q"))
+        )
+        shared = {
+            "sink": None,
+            "sink_layout": "sh",
+            "attn_type_map": None,
+            "softmax_scale": case.head_dim**-0.5,
+            "softcap": 0.0,
+            "deterministic": False,
+            "sm_margin": 0,
+            "auto_range_merge": True,
+        }
+        passes = {}
+
+        def plan():
+            pairs = problem.ranges()
+            passes["forward"] = self._forward(pairs, q.dtype, sparse)
+            passes["backward"] = self._backward(pairs)
+
+        plan()
+
+        def attend():
+            return self.api._flex_flash_attn_forward(
+                q, k, v, out=None, lse=None, **shared, **passes["forward"]
+            )
+
+        def forward():
+            with torch.no_grad():
+                return attend()[0]
+
+        def forward_backward():
+            with torch.no_grad():
+                out, meta = attend()
+                got = self.api._flex_flash_attn_backward(
+                    d_o, q, k, v, out=out, lse=meta.lse, **shared, **passes["backward"]
+                )
+                return [x.to(q.dtype) for x in got[:3]]
+
+        return Run(
+            forward,
+            lambda: forward()[:, 0],
+            forward_backward,
+            lambda: [x[:, 0] for x in forward_backward()],
+            plan,
+        )
+
+    def _forward(self, pairs, dtype, sparse):
+        outer, q_ranges, k_ranges, _, numbers, count = self.api.merge_ranges(*pairs, None)
+        loads = {}
+        if sparse:
+            keys = ("sparse_load_loop_count", "sparse_load_invalid_count", "equal_k_range_size")
+            found = self.api.magi_attn_ext.compute_sparse_load_metadata(
+                k_ranges, numbers, count, None, BLOCK
+            )
+            loads = dict(zip(keys, found, strict=True))
+        return {
+            "q_ranges": q_ranges,
+            "k_ranges": k_ranges,
+            "merge_q_ranges": outer,
+            "fwd_qk_map": numbers,
+            "fwd_unique_count": count,
+            "out_type": dtype,
+            "disable_fwd_atomic_reduction": True,  # ranges of rows do not overlap
+            "ref_block_size": (BLOCK, BLOCK),
+            "max_seqlen_q": BLOCK,
+            "sparse_load": sparse,
+            **loads,
+        }
+
+    def _backward(self, pairs):
+        outer, k_ranges, q_ranges, _, numbers, count = self.api.merge_ranges(*pairs[::-1], None)
+        return {
+            **dict.fromkeys(("dq", "dk", "dv", "dsink")),
+            **dict.fromkeys(("dq_type", "dk_type", "dv_type"), torch.float32),
+            "q_ranges": q_ranges,
+            "k_ranges": k_ranges,
+            "merge_k_ranges": outer,
+            "bwd_kq_map": numbers,
+            "bwd_unique_count": count,
+            "disable_bwd_dkv_atomic_reduction": True,
+        }
+
+
+PEERS = (Bsa(), Fa4(), Vsa(), Flex(), FlashInfer(), Ffa())
 # What is compared, by the names of rows: {configuration: what it does, and what it lacks}.
 CONFIGURATIONS = {
-    "NVIDIA BSA blk128, no sizes": "whole tiles; padding counts as valid rows: exact on full blocks",
+    "NVIDIA BSA blk128, no sizes": "whole tiles; padding as valid rows: exact on full blocks",
     "NVIDIA BSA blk128, sizes": "whole tiles and their valid rows; the paper's comparison",
     "NVIDIA BSA blk64, halves": "tiles of 64 rows, empty ones dropped",
     "FlashAttention-4 blk128": "lists of full and of partial tiles",
@@ -298,13 +402,13 @@ CONFIGURATIONS = {
     "FlexAttention blk128": "a block mask of full and of partial tiles, compiled by torch",
     "FlashInfer variable blocks": "rows without padding; has no backward",
     "MagiAttention FFA, dense loads": "a range of keys at a time, in tiles",
-    "MagiAttention FFA, sparse loads": "rows of several ranges packed in a tile; forward only",
+    "MagiAttention FFA, sparse loads": "rows of several ranges packed in a tile; forward only: "
+    "the same backward",
     "flex-block-attn": "whole tiles",
     "MIT Block-Sparse-Attention": "whole tiles",
 }
 # Peers without an adapter, and why.
 ABSENT = {
     "flex-block-attn": "absent: built from source; masks no padding: not exact on partial blocks",
-    "MagiAttention FFA": "absent: no released package; compiles a kernel for each kind of call",
     "MIT Block-Sparse-Attention": "absent: built from source; masks no padding inside a block",
 }

@@ -93,6 +93,22 @@ class Problem:
         """Each block a tile of 128 rows."""
         return Tiles(BLOCK, self.index, self.nums.int(), self.q_sizes.int(), self.kv_sizes.int())
 
+    def ranges(self):
+        """Pairs of a query block and a key/value block that see each other, neither empty, as
+        ranges of the rows that `valid_rows` has: int32 [pairs, 2] of queries, and of keys."""
+        heads, blocks, ids = self._pairs()
+        out = []
+        for sizes, numbers in ((self.q_sizes, blocks), (self.kv_sizes, ids)):
+            end = sizes.flatten().cumsum(0).view(sizes.shape)[heads, numbers]
+            out.append(torch.stack([end - sizes[heads, numbers], end], -1).int().contiguous())
+        return out
+
+    def _pairs(self):
+        heads, blocks, places = _listed(self.index, self.nums).nonzero(as_tuple=True)
+        ids = self.index[heads, blocks, places].long()
+        used = (self.q_sizes[heads, blocks] > 0) & (self.kv_sizes[heads, ids] > 0)
+        return heads[used], blocks[used], ids[used]
+
     def halves(self, keep_empty=False):
         """Blocks cut in tiles of 64 rows; keep_empty: two of every block, else those with rows."""
         q_sizes, parents, _ = _halved(self.q_sizes, keep_empty)

@@ -15,7 +15,10 @@ class Summary:
     def __init__(self, files):
         self.files = files
         self.rows = [
-            row for data in files for part in ("rows", "figures") for row in data.get(part, ())
+            {"kernel": "kpage", **row}
+            for data in files
+            for part in ("rows", "figures")
+            for row in data.get(part, ())
         ]
         self.peers = {}
         for data in files:

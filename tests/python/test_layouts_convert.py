@@ -264,6 +264,11 @@ ERRORS = [
 ]
 
 
+def test_what_is_no_block_mask():
+    with pytest.raises(TypeError, match="block_mask: expected BlockMask, got NoneType"):
+        layouts.from_flex(None)
+
+
 @pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):

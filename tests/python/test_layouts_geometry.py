@@ -344,6 +344,7 @@ ERRORS = [
     (lambda: layouts.radial.layout(3, 50, heads=1, decay=-1.0), "decay: expected"),
     (lambda: layouts.svg1.layout(3, 50, heads=1, density=1.5), "density: expected a number in"),
     (lambda: layouts.svg1.layout(0, 50, heads=1), r"frames, frame_tokens\[0\]: expected at least 1"),
+    (lambda: layouts.named("padded-5s", -1), "seed: expected at least 0, got -1"),
     (lambda: layouts.vsa.top_k(1.5, 10), r"sparsity: expected a number in \[0, 1\], got 1.5"),
 ]
 
@@ -357,5 +358,16 @@ def test_errors(call, message):
 def test_types_of_extents():
     with pytest.raises(TypeError, match=r"grid\[0\]: expected an int, got float"):
         layouts.tiling((1.5, 2, 3), (1, 1, 1))
-    with pytest.raises(TypeError, match="cube: expected ints, got int"):
+    with pytest.raises(TypeError, match="cube: expected a sequence of ints, got int"):
         layouts.tiling((1, 2, 3), 4)
+
+
+def test_what_is_no_window_and_no_number():
+    with pytest.raises(TypeError, match=r"windows: expected a sequence of \(t, h, w\), got int"):
+        layouts.sta.layout(layouts.tiling((2, 2, 2), (1, 1, 1)), 3)
+    with pytest.raises(TypeError, match="tiling: expected Tiling, got tuple"):
+        layouts.sta.layout((2, 2, 2), [(1, 1, 1)])
+    with pytest.raises(TypeError, match="decay: expected a number, got str"):
+        layouts.radial.layout(3, 50, heads=1, decay="fast")
+    with pytest.raises(TypeError, match="density: expected a number, got NoneType"):
+        layouts.svg1.layout(3, 50, heads=1, density=None)

@@ -352,12 +352,17 @@ def test_queries_and_keys_of_other_kinds(name):
         (lambda k: {"rows": torch.tensor([0, 200])}, "rows: expected 0 to 199, got 200"),
         (lambda k: {"rows": torch.tensor([-1, 3])}, "rows: expected 0 to 199, got -1"),
         (lambda k: {"rows": torch.tensor([1.5])}, "rows: expected int32 or int64"),
+        (lambda k: {"rows": torch.arange(0)}, "rows: expected at least one token, got none"),
+        (
+            lambda k: {"arguments": layouts.svg1.layout(4, 40, heads=1)},
+            "arguments, the rows of all blocks: expected 200, got 160",
+        ),
     ],
 )
 def test_errors_of_svg1_head_types(change, message):
     q, k = rules.random_qk(200)
-    options = {"q": q, "k": k, "v": k, **change(k)}
-    options["arguments"] = layouts.svg1.layout(4, 50, heads=1)
+    arguments = layouts.svg1.layout(4, 50, heads=1)
+    options = {"q": q, "k": k, "v": k, "arguments": arguments, **change(k)}
     with pytest.raises(ValueError, match=message):
         layouts.svg1.temporal_heads(**options, order=layouts.svg1.token_major(4, 50))
 
@@ -428,6 +433,22 @@ def test_errors(call, message):
     q, k = case.rows()
     with pytest.raises(ValueError, match=message):
         call(q, k, case.tiling)
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_what_is_no_tiling(name):
+    case = Case(torch.float32)
+    q, k = case.rows()
+    with pytest.raises(TypeError, match="tiling: expected Tiling, got tuple"):
+        SELECTORS[name](q, k, GRID)
+
+
+@pytest.mark.parametrize("dtype", ["float32", torch.int32, 32], ids=str)
+def test_dtypes_of_scores(dtype):
+    case = Case(torch.float32)
+    q, k = case.rows()
+    with pytest.raises(TypeError, match="dtype: expected a torch.dtype of floating-point numbers"):
+        layouts.vsa.select(q, k, case.tiling, keep=1, dtype=dtype)
 
 
 def test_what_is_no_tensor():

@@ -358,6 +358,18 @@ def test_errors(call, message):
         call(x, clusters([[40, 60]], torch.zeros(1, 1, 2, 16)))
 
 
+def test_what_is_no_number_and_no_clusters():
+    x = rules.random_qk(50, heads=2, dim=8)[0]
+    with pytest.raises(TypeError, match="tolerance: expected a number, got str"):
+        svg2.kmeans(x, 9, tolerance="1e-4x")
+    with pytest.raises(ValueError, match="tolerance: expected a number, got nan"):
+        svg2.kmeans(x, 9, tolerance=math.nan)
+    made = svg2.kmeans(x, 9)
+    for call in (svg2.select, svg2.cluster_map):
+        with pytest.raises(TypeError, match="k: expected Clusters, got Tensor"):
+            call(made, x)
+
+
 def test_kmeans_of_one_seed_is_the_same():
     x = rules.random_qk(50, heads=2, dim=8)[0]
     made = [svg2.kmeans(x, 9, generator=torch.Generator().manual_seed(1)) for _ in range(2)]

@@ -13,7 +13,7 @@ lower index wins.
 """
 
 from kpage._library import ops
-from kpage.layouts import cubes, radial, sparge, ssta, sta, svg1, svg2, vorta, vsa
+from kpage.layouts import _checks, cubes, radial, sparge, ssta, sta, svg1, svg2, vorta, vsa
 from kpage.layouts._lists import from_block_map, from_csr
 from kpage.layouts._tiling import Tiling, linear_tiling, tiling
 from kpage.layouts.convert import from_bsa, from_fa4, from_flex
@@ -49,6 +49,7 @@ def names():
 def named(name, seed=0):
     """A layout that benchmarks speak of ("padded-5s", "vsa-444-720p", ...), the same for a seed on
     every machine, as the arguments of `kpage.plan`: `kpage.plan(**named("padded-5s"))`."""
+    seed = _checks.integer("seed", seed, 0)
     tensors = (t if t.numel() > 0 else None for t in ops.named_layout(name, seed))
     arguments = (
         "q2k_block_index",

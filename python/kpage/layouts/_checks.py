@@ -1,5 +1,6 @@
 """Checks of arguments; each message names the argument, what was expected and what came."""
 
+import math
 import operator
 
 import torch
@@ -18,12 +19,19 @@ def integer(name, value, least):
     return number
 
 
+def sequence(name, values, of):
+    """`values` as a list; `of` says what they are."""
+    try:
+        return list(values)
+    except TypeError:
+        raise TypeError(
+            f"{name}: expected a sequence of {of}, got {type(values).__name__}"
+        ) from None
+
+
 def integers(name, values, least):
     """`values` as a list of ints of at least `least` each."""
-    try:
-        values = list(values)
-    except TypeError:
-        raise TypeError(f"{name}: expected ints, got {type(values).__name__}") from None
+    values = sequence(name, values, "ints")
     return [integer(f"{name}[{i}]", value, least) for i, value in enumerate(values)]
 
 
@@ -35,17 +43,42 @@ def extents(name, values, least):
     return numbers
 
 
+def number(name, value):
+    """`value` as a float that is no NaN."""
+    try:
+        real = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}") from None
+    if math.isnan(real):
+        raise ValueError(f"{name}: expected a number, got {value}")
+    return real
+
+
 def share(name, value):
     """`value` as a float in [0, 1]."""
-    number = float(value)
-    if not 0.0 <= number <= 1.0:
+    real = number(name, value)
+    if not 0.0 <= real <= 1.0:
         raise ValueError(f"{name}: expected a number in [0, 1], got {value}")
-    return number
+    return real
 
 
 def one_of(name, value, known):
     if value not in known:
         raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+    return value
+
+
+def made(name, value, kind):
+    """`value`, an object of a class of this library's or of PyTorch's."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def float_dtype(name, value):
+    """`value`, a torch.dtype of floating-point numbers."""
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise TypeError(f"{name}: expected a torch.dtype of floating-point numbers, got {value!r}")
     return value
 
 
@@ -96,8 +129,16 @@ def values(name, value, least, most):
             raise ValueError(f"{name}: expected {expected}, got {found}")
 
 
+def tiled(name, value):
+    """`value`, a Tiling."""
+    if not hasattr(value, "block_of_row"):
+        raise TypeError(f"{name}: expected Tiling, got {type(value).__name__}")
+    return value
+
+
 def rows_of(name, value, tiling):
     """Floating-point numbers [B, H, rows, D] with all rows of a tiling, on its device."""
+    tiled("tiling", tiling)
     floats(name, value, "B H rows D")
     if value.shape[2] < tiling.rows:
         raise ValueError(

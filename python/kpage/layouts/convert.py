@@ -1,7 +1,7 @@
 """Layouts of other libraries' forms of a block graph."""
 
 import torch
-from torch.nn.attention.flex_attention import create_mask, noop_mask
+from torch.nn.attention.flex_attention import BlockMask, create_mask, noop_mask
 
 from kpage.layouts import _checks, _lists
 from kpage.layouts._tiling import linear_tiling
@@ -118,6 +118,7 @@ def from_flex(block_mask, *, heads=None, batch=None, partial="error"):
         The arguments of `kpage.plan`, over rows where they are.
     """
     _checks.one_of("partial", partial, PARTIAL)
+    _checks.made("block_mask", block_mask, BlockMask)
     q_rows, kv_rows = block_mask.seq_lengths
     q_chunk, kv_chunk = block_mask.BLOCK_SIZE
     q, kv = (

@@ -56,7 +56,7 @@ def layout(
     sizes = _checks.integers("frames, frame_tokens", (frames, frame_tokens), 1)
     text_tokens = _checks.integer("text_tokens", text_tokens, 0)
     graph = ops.radial_graph(
-        *sizes, text_tokens, 128, float(decay), first_frame_sink, next_frame_whole
+        *sizes, text_tokens, 128, _checks.number("decay", decay), first_frame_sink, next_frame_whole
     )
     tiling = linear_tiling(sizes[0] * sizes[1], text_tokens, device=device)
     return static_layout(tiling, *graph, heads, batch)

@@ -2,8 +2,6 @@
 not judged by their mean, and always computed. Only the selection: its kernel is quantised, this
 library's attention is exact."""
 
-import math
-
 import torch
 
 from kpage.layouts import _checks, _lists, _ops, cubes
@@ -48,6 +46,8 @@ def select(
     Returns:
         The arguments of `kpage.plan`.
     """
+    for name, tiling in (("q_tiling", q_tiling), ("kv_tiling", kv_tiling)):
+        _checks.tiled(name, tiling)
     group = _checks.queries_keys(q, k, q_tiling, kv_tiling)
     for name, x, tiling in (("q", q, q_tiling), ("k", k, kv_tiling)):
         if x.shape[2] > tiling.rows:
@@ -56,8 +56,7 @@ def select(
             )
     if (top_k is None) == (cdf is None):
         raise ValueError(f"cdf: expected either top_k or cdf, got top_k={top_k} and cdf={cdf}")
-    if math.isnan(similarity):
-        raise ValueError(f"similarity: expected a number, got {similarity}")
+    similarity = _checks.number("similarity", similarity)
     q, k = q.detach(), k.detach()
     if smooth_k:
         sums = kv_tiling.sums(k).sum(2, keepdim=True)

@@ -40,8 +40,9 @@ def window_map(tiling, window):
 
 
 def _graph(tiling, windows):
+    _checks.tiled("tiling", tiling)
     flat = []
-    for i, window in enumerate(windows):
+    for i, window in enumerate(_checks.sequence("windows", windows, "(t, h, w)")):
         flat += _checks.extents(f"windows[{i}]", window, 1)
     if not flat:
         raise ValueError("windows: expected one (t, h, w) a head, got none")

@@ -96,8 +96,8 @@ def temporal_heads(q, k, v, arguments, order, *, rows=None):
         q, k, v: [B, H, tokens, D] in raster order, text last. k and v may have fewer heads.
         arguments: of `layout`.
         order: of `token_major`.
-        rows: int64 [n], the sampled tokens, which the system draws at random; on a CUDA device
-            they are not checked. None: 64, evenly spaced.
+        rows: int64 [n], the sampled tokens, at least one, which the system draws at random; on a
+            CUDA device they are not checked. None: 64, evenly spaced.
 
     Returns:
         bool [B, H]; a tie is spatial.
@@ -109,10 +109,13 @@ def temporal_heads(q, k, v, arguments, order, *, rows=None):
     for name, found in (("k", k.shape[2]), ("order", order.row_of_token.shape[-1])):
         if found != tokens:
             raise ValueError(f"{name}: expected the {tokens} tokens of q, got {found}")
+    of_blocks = arguments["q_block_sizes"].sum(dtype=torch.int64)
+    _checks.values("arguments, the rows of all blocks", of_blocks, tokens, tokens)
     if rows is None:
         count = min(64, tokens)
         rows = torch.arange(count, device=q.device) * tokens // max(count, 1)
-    _checks.ints("rows", rows, "n", like=q)
+    if _checks.ints("rows", rows, "n", like=q).shape[0] == 0:
+        raise ValueError("rows: expected at least one token, got none")
     _checks.values("rows", rows, 0, tokens - 1)
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
     products = (q.index_select(2, rows) @ k.mT).float() / math.sqrt(q.shape[-1])

@@ -101,6 +101,7 @@ def kmeans(x, clusters=None, *, centroids=None, iterations=None, tolerance=1e-4,
             raise ValueError("centroids: expected at least one, got none")
         iterations = 2 if iterations is None else iterations
     iterations = _checks.integer("iterations", iterations, 1)
+    tolerance = _checks.number("tolerance", tolerance)
     x, centroids = x.detach(), centroids.detach().to(x.dtype)
     settled = torch.zeros((), dtype=torch.bool, device=x.device)
     for _ in range(iterations):
@@ -154,6 +155,8 @@ def cluster_map(q, k, *, top_p=0.9, min_ratio=0.1):
     Returns:
         bool [B, H, Cq, Ck].
     """
+    for name, clusters in (("q", q), ("k", k)):
+        _checks.made(name, clusters, Clusters)
     top_p, min_ratio = _checks.share("top_p", top_p), _checks.share("min_ratio", min_ratio)
     group = _checks.queries_keys(q.centroids, k.centroids, names=("q.centroids", "k.centroids"))
     _checks.ints("k.sizes", k.sizes, "B H C", like=k.centroids)
@@ -222,6 +225,7 @@ def _nan_is_least(scores):
 
 
 def _check_clusters(name, clusters):
+    _checks.made(name, clusters, Clusters)
     centroids = _checks.floats(f"{name}.centroids", clusters.centroids, "B H C D")
     labels = _checks.ints(f"{name}.labels", clusters.labels, "B H S", like=centroids)
     sizes = _checks.ints(f"{name}.sizes", clusters.sizes, "B H C", like=centroids)

@@ -37,7 +37,7 @@ def scores(q, k, tiling, *, dtype=None):
         [B, H, tiles, tiles] in that dtype. Differentiable.
     """
     _checks.queries_keys(q, k, tiling)
-    dtype = q.dtype if dtype is None else dtype
+    dtype = q.dtype if dtype is None else _checks.float_dtype("dtype", dtype)
     means = (tiling.means(x).to(dtype) for x in (q, k))
     return cubes.mean_scores(*means) / math.sqrt(q.shape[-1])
 
@@ -88,6 +88,7 @@ def from_scores(scores, tiling, *, sparsity=None, keep=None, segments="exempt"):
 
 
 def _keep(tiling, sparsity, keep, segments):
+    _checks.tiled("tiling", tiling)
     _checks.one_of("segments", segments, SEGMENTS)
     if (sparsity is None) == (keep is None):
         raise ValueError(

@@ -90,11 +90,7 @@ class WindowLists {
 class Builder {
  public:
   Builder(const ForwardView& forward, const MutableBackward& plan)
-      : forward_(forward),
-        plan_(plan),
-        bitmap_(forward.shape),
-        lists_(bitmap_, blocks_),
-        listed_(static_cast<std::size_t>(forward.shape.q_blocks)) {}
+      : forward_(forward), plan_(plan), bitmap_(forward.shape), lists_(bitmap_, blocks_) {}
 
   void build() {
     const Shape& shape = forward_.shape;
@@ -145,21 +141,12 @@ class Builder {
 
     for (std::int32_t w = 0; w < bitmap_.words(); ++w) {
       for (std::uint64_t bits = list[w]; bits != 0; bits &= bits - 1) {
-        listed_[static_cast<std::size_t>(owner.entries++)] = w * 64 + std::countr_zero(bits);
+        const std::int32_t q = w * 64 + std::countr_zero(bits);
+        plan_.q_entries[header.q_entries++] =
+            make_q_entry(q, attended_slots(owner, members, kv_blocks, q));
+        ++owner.entries;
       }
     }
-    const Extent* q_blocks = forward_.q_blocks(batch_head);
-    counting_sort<kQEntryClasses>(
-        owner.entries,
-        [&](std::int32_t i) {
-          return q_entry_class(q_blocks[listed_[static_cast<std::size_t>(i)]].rows);
-        },
-        [&](std::int32_t at, std::int32_t i) {
-          const std::int32_t q = listed_[static_cast<std::size_t>(i)];
-          plan_.q_entries[owner.entry_begin + static_cast<std::uint32_t>(at)] =
-              make_q_entry(q, attended_slots(owner, members, kv_blocks, q));
-        });
-    header.q_entries += static_cast<std::uint32_t>(owner.entries);
   }
 
   [[nodiscard]] std::uint32_t attended_slots(const Owner& owner, const std::int32_t* members,
@@ -229,8 +216,7 @@ class Builder {
   ReverseBitmap bitmap_;
   WindowBlock blocks_[kPackWindow] = {};
   WindowLists lists_;
-  std::vector<std::int32_t> listed_;  // scratch: the query blocks of an owner
-  std::vector<OwnerItem> items_;      // scratch: the items of a head and route
+  std::vector<OwnerItem> items_;  // scratch: the items of a head and route
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ inline constexpr std::int32_t kQ64Rows = 64;  // query blocks of at most this ta
 inline constexpr std::int32_t kQ64Tiles = 2;  // N128 tiles that make the Q64 route's N256
 inline constexpr std::int32_t kMaskWordsPerTile = kTilePages / 2;
 inline constexpr std::int32_t kToTheEnd = 0x7fffffff;  // a gap that ends where the tensor ends
-inline constexpr std::uint32_t kPlanVersion = 1;
+inline constexpr std::uint32_t kPlanVersion = 2;
 
 using Shape = PlanShape;
 
@@ -235,6 +235,7 @@ KPAGE_HD std::int32_t item_bucket(std::int32_t pages) {
 
 // An entry of a reverse walk: a query block, and the owner's slots that it attends to. Slots that
 // the owner does not use count as attended: rows are masked by validity, page pairs by the graph.
+// Entries ascend: whoever walks owners side by side sweeps the query blocks of a head once.
 KPAGE_HD std::uint32_t make_q_entry(std::int32_t q_block, std::uint32_t slots) {
   return (static_cast<std::uint32_t>(q_block) << 8) | slots;
 }
@@ -242,12 +243,6 @@ KPAGE_HD std::int32_t entry_block(std::uint32_t entry) {
   return static_cast<std::int32_t>(entry >> 8);
 }
 KPAGE_HD std::uint32_t entry_slots(std::uint32_t entry) { return entry & 0xffu; }
-// Query blocks of eight and of four pages come first, so that they fill whole steps and tiles.
-KPAGE_HD std::int32_t q_entry_class(std::int32_t rows) {
-  constexpr std::int32_t kOrder[kBlockPages + 1] = {8, 7, 6, 5, 1, 4, 3, 2, 0};
-  return kOrder[pages_of(rows)];
-}
-inline constexpr std::int32_t kQEntryClasses = 9;
 // All pages of a query block, the partial last one included: backward masks query rows by their
 // statistics, so tails need not be a suffix.
 KPAGE_HD Run q_run_of(const Extent& block) { return {block.row, pages_of(block.rows), block.rows}; }

@@ -157,7 +157,7 @@ const std::vector<Case<ForwardArgs>> kForwardCases = {
      "plan: expected blobs at addresses that are multiples of 16, got "},
     {"PlanOfOtherMemory",
      [](Scenario& r, ForwardArgs& a) { a.plan.forward = r.plan.ref().backward; },
-     "plan: expected a blob of plan format 1, got something else"},
+     "plan: expected a blob of plan format 2, got something else"},
     {"PlanShapeOfAnother", [](Scenario&, ForwardArgs& a) { a.plan.shape.max_list = 1; },
      "plan: expected batch, heads, q blocks, kv blocks, list length [2, 4, 2, 2, 1], got [2, 4, "
      "2, 2, 2]"},
@@ -238,7 +238,7 @@ const std::vector<Case<BackwardArgs>> kBackwardCases = {
      "plan: expected a backward part (build it first), got a forward part only"},
     {"BackwardPartOfOtherMemory",
      [](Scenario&, BackwardArgs& a) { a.plan.backward = a.plan.forward; },
-     "plan's backward part: expected a blob of plan format 1, got something else"},
+     "plan's backward part: expected a blob of plan format 2, got something else"},
     {"DOutputDtype", [](Scenario&, BackwardArgs& a) { a.d_o.dtype = DType::kFloat32; },
      "d_o: expected bfloat16 or float16 (attention multiplies in 16 bits: convert first), got "
      "float32"},

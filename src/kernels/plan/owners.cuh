@@ -82,9 +82,8 @@ __device__ inline std::uint32_t attended_slots(const Window& window, const Windo
 __global__ __launch_bounds__(kWarps* kWarp) void owners_kernel(ForwardView forward,
                                                                MutableBackward plan,
                                                                Scratch scratch) {
-  __shared__ std::int32_t counters[kWarps][kQEntryClasses];
-  const std::int32_t warp = static_cast<std::int32_t>(threadIdx.x) / kWarp;
-  const std::int64_t task = std::int64_t{blockIdx.x} * kWarps + warp;
+  const std::int64_t task =
+      std::int64_t{blockIdx.x} * kWarps + static_cast<std::int32_t>(threadIdx.x) / kWarp;
   const std::int64_t number = task / kPackWindow;
   const std::int32_t o = static_cast<std::int32_t>(task % kPackWindow);
   if (number >= batch_heads(forward.shape) * scratch.window_count ||
@@ -121,30 +120,21 @@ __global__ __launch_bounds__(kWarps* kWarp) void owners_kernel(ForwardView forwa
     plan.owner_blocks[owner.block_begin + lane_id()] = window.block[packed.member[lane_id()]];
   }
 
-  WarpSort sort(counters[warp], kQEntryClasses);
-  const auto key_at = [&](std::int32_t word) {
-    const std::int32_t q = word * kWarp + lane_id();
-    return (list[word] >> lane_id() & 1u) != 0 ? q_entry_class(q_blocks[q].rows) : -1;
-  };
   std::int32_t pages = 0;
+  std::uint32_t entry = owner.entry_begin;
   for (std::int32_t word = 0; word < scratch.words; ++word) {
-    const std::int32_t key = key_at(word);
-    pages += key >= 0 ? pages_of(q_blocks[word * kWarp + lane_id()].rows) : 0;
-    sort.count(key);
-  }
-  pages = warp_sum(pages);
-  sort.scan(0);
-  for (std::int32_t word = 0; word < scratch.words; ++word) {
-    const std::int32_t key = key_at(word);
-    const std::int32_t place = sort.place(key);
-    if (key >= 0) {
+    const std::uint32_t bits = list[word];
+    if ((bits >> lane_id() & 1u) != 0) {
       const std::int32_t q = word * kWarp + lane_id();
       const std::uint32_t slots =
           attended_slots(window, packed, kv_blocks, lists, scratch.words, q);
-      plan.q_entries[owner.entry_begin + static_cast<std::uint32_t>(place)] =
-          make_q_entry(q, slots);
+      const auto before = static_cast<std::uint32_t>(__popc(bits & ((1u << lane_id()) - 1u)));
+      plan.q_entries[entry + before] = make_q_entry(q, slots);
+      pages += pages_of(q_blocks[q].rows);
     }
+    entry += static_cast<std::uint32_t>(__popc(bits));
   }
+  pages = warp_sum(pages);
   __syncwarp();
 
   if (lane_id() == 0) {

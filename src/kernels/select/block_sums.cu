@@ -10,7 +10,6 @@
 namespace kpage::kernels {
 namespace {
 
-constexpr std::int32_t kThreads = 256;
 constexpr std::int64_t kMostGridY = 65535;
 
 struct SumParams {
@@ -27,7 +26,9 @@ struct SumParams {
 };
 
 template <class Element, std::int32_t kElements>
-__global__ void __launch_bounds__(kThreads) sum_kernel(const SumParams p) {
+__global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBlocks<kElements>)
+    sum_kernel(const SumParams p) {
+  constexpr std::int32_t kThreads = select::kSumThreads<kElements>;
   __shared__ float parts[kThreads * kElements];
   const auto block = static_cast<std::int32_t>(blockIdx.x);
   for (std::int64_t slice = blockIdx.y; slice < p.slices; slice += gridDim.y) {
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const SumParams p) {
     const auto begin =
         static_cast<std::int32_t>(min(max(first, std::int64_t{0}), std::int64_t{p.rows}));
     const auto end = static_cast<std::int32_t>(min(past, std::int64_t{p.rows}));
-    const std::int32_t groups = select::sum_rows<Element, kElements, kThreads>(
+    const std::int32_t groups = select::sum_rows<Element, kElements>(
         x, p.row_stride, p.head_dim, begin, end, parts, [](std::int32_t row) { return row; });
     __syncthreads();
     for (auto d = static_cast<std::int32_t>(threadIdx.x); d < p.head_dim; d += kThreads) {
@@ -56,11 +57,9 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const SumParams p) {
 
 Status block_sums(const BlockSumsArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (select::lanes_of(args.x) > kThreads || args.blocks > 0x7fffffff || rows > 0x7fffffff) {
-    return {
-        ErrorCode::kUnsupported,
-        "block_sums on a CUDA device: rows of at most 256 elements, or of 4,096 bytes where they "
-        "are aligned to 16"};
+  if (!select::has_lanes(args.x) || args.blocks > 0x7fffffff || rows > 0x7fffffff) {
+    return {ErrorCode::kUnsupported,
+            std::string("block_sums on a CUDA device: ") + select::kRowsWithLanes};
   }
   const SumParams params{args.x.data,
                          args.x.stride[0],
@@ -78,7 +77,8 @@ Status block_sums(const BlockSumsArgs& args) {
   const dim3 grid(static_cast<unsigned>(params.blocks),
                   static_cast<unsigned>(std::min(params.slices, kMostGridY)));
   select::with_vectors(args.x, [&]<class Element, std::int32_t kElements>() {
-    sum_kernel<Element, kElements><<<grid, kThreads, 0, args.stream>>>(params);
+    sum_kernel<Element, kElements>
+        <<<grid, select::kSumThreads<kElements>, 0, args.stream>>>(params);
   });
   KPAGE_CUDA_TRY(cudaGetLastError());
   return {};

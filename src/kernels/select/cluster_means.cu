@@ -11,10 +11,6 @@
 namespace kpage::kernels {
 namespace {
 
-constexpr std::int32_t kThreads = 256;
-// Blocks of an SM. Left to itself the assembler aims at more than fit without spills.
-template <std::int32_t kElements>
-constexpr std::int32_t kLeastBlocks = kElements == 8 ? 8 : 6;
 constexpr std::int32_t kMostGridY = 65535;
 
 struct MeansParams {
@@ -32,8 +28,9 @@ struct MeansParams {
 };
 
 template <class Element, std::int32_t kElements>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks<kElements>)
+__global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBlocks<kElements>)
     means_kernel(const MeansParams p) {
+  constexpr std::int32_t kThreads = select::kSumThreads<kElements>;
   __shared__ float parts[kThreads * kElements];
   __shared__ float squares[kThreads / kWarp];
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
@@ -46,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks<kElements>)
     const std::int32_t* order = p.order + static_cast<std::int64_t>(slice) * p.rows;
     const std::int32_t size = p.sizes[cluster];
     const std::int32_t begin = min(max(p.offsets[cluster], 0), p.rows);
-    const std::int32_t groups = select::sum_rows<Element, kElements, kThreads>(
+    const std::int32_t groups = select::sum_rows<Element, kElements>(
         x, p.row_stride, p.head_dim, begin, begin + min(size, p.rows - begin), parts,
         [&](std::int32_t place) {
           const std::int32_t row = order[place];
@@ -89,11 +86,10 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks<kElements>)
 
 Status cluster_means(const ClusterMeansArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (select::lanes_of(args.x) > kThreads || args.clusters > 0x7fffffff || rows > 0x7fffffff ||
+  if (!select::has_lanes(args.x) || args.clusters > 0x7fffffff || rows > 0x7fffffff ||
       batch * heads > 0x7fffffff) {
     return {ErrorCode::kUnsupported,
-            "cluster_means on a CUDA device: rows of at most 256 elements, or of 4,096 bytes where "
-            "they are aligned to 16"};
+            std::string("cluster_means on a CUDA device: ") + select::kRowsWithLanes};
   }
   const MeansParams params{args.x.data,
                            args.x.stride[0],
@@ -113,7 +109,8 @@ Status cluster_means(const ClusterMeansArgs& args) {
   const dim3 grid(static_cast<unsigned>(params.clusters),
                   static_cast<unsigned>(std::min(params.slices, kMostGridY)));
   select::with_vectors(args.x, [&]<class Element, std::int32_t kElements>() {
-    means_kernel<Element, kElements><<<grid, kThreads, 0, args.stream>>>(params);
+    means_kernel<Element, kElements>
+        <<<grid, select::kSumThreads<kElements>, 0, args.stream>>>(params);
   });
   KPAGE_CUDA_TRY(cudaGetLastError());
   return {};

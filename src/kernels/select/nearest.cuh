@@ -146,6 +146,9 @@ class Consumer {
         ptx::wgmma_fence();
         issue<0>(stage.stage);
         issue<1>(stage.stage);
+        if (first == 0) {
+          free_rows();
+        }
         ptx::wgmma_wait<1>();
         compare<0>(stage.stage, first);
         ptx::wgmma_wait<0>();
@@ -195,6 +198,11 @@ class Consumer {
         tile.number[half] = 0;
       }
     }
+  }
+
+  // Once products have been issued: they wait for the registers that they read, which an arrival
+  // does not. The next rows would be written over those that are still being read.
+  __device__ __forceinline__ void free_rows() {
     __syncwarp();
     if (lane_id() == 0) {
       ptx::arrive(shared_.rows_empty[rows_.stage]);

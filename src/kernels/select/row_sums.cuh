@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kpage/types.h"
 
@@ -11,39 +13,66 @@
 namespace kpage::kernels::select {
 
 inline constexpr std::int32_t kVectorBytes = 16;
+// Threads of a block. Of vectors few, so that many blocks wait for memory at a time and few of a
+// block's rows leave threads idle.
+template <std::int32_t kElements>
+constexpr std::int32_t kSumThreads = kElements == 1 ? 256 : 128;
+// Blocks of an SM: with registers for a batch. Left to itself the assembler aims at more, and loads
+// the batch's rows one after the other.
+template <std::int32_t kElements>
+constexpr std::int32_t kSumBlocks = 1024 / kSumThreads<kElements>;
+constexpr std::int32_t kSumBatch = 8;  // rows that a thread loads before it adds the first
 
+// What a thread loads of a row: words are cleared in fewer steps than elements.
 template <class Element, std::int32_t kElements>
-struct alignas(sizeof(Element) * kElements) Vector {
-  Element of[kElements];
+struct Vector {
+  using Words = std::conditional_t<kElements == 1, Element, uint4>;
+  static_assert(sizeof(Words) == sizeof(Element) * kElements);
+  Words words;
+
+  __device__ __forceinline__ void add_to(float (&sums)[kElements]) const {
+    Element of[kElements];
+    std::memcpy(of, &words, sizeof(of));
+#pragma unroll
+    for (std::int32_t i = 0; i < kElements; ++i) {
+      sums[i] += to_float(of[i]);
+    }
+  }
 };
 
 // Sums places [begin, end): a thread those of kElements neighbouring columns of every `groups`-th
 // one. row_at(place) gives the row, or -1 for none. Leaves one sum a group and column in `parts`,
-// [groups][head_dim] of at most kThreads * kElements, for the threads to read after a barrier.
+// [groups][head_dim] of at most threads * kElements, for the threads to read after a barrier.
 // Returns how many groups there are.
-template <class Element, std::int32_t kElements, std::int32_t kThreads, class RowAt>
+template <class Element, std::int32_t kElements, class RowAt>
 __device__ __forceinline__ std::int32_t sum_rows(const Element* x, std::int64_t row_stride,
                                                  std::int32_t head_dim, std::int32_t begin,
                                                  std::int32_t end, float* parts,
                                                  const RowAt& row_at) {
   const std::int32_t lanes = head_dim / kElements;
-  const std::int32_t groups = kThreads / lanes;
+  const std::int32_t groups = kSumThreads<kElements> / lanes;
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t group = thread / lanes;
   const std::int32_t column = thread % lanes * kElements;
   if (group < groups) {
     float sums[kElements] = {};
-#pragma unroll 4
-    for (std::int32_t place = begin + group; place < end; place += groups) {
-      const std::int32_t row = row_at(place);
-      if (row < 0) {
-        continue;
-      }
-      const auto values =
-          *reinterpret_cast<const Vector<Element, kElements>*>(x + row * row_stride + column);
+    for (std::int32_t left = end - begin - group; left > 0; left -= kSumBatch * groups) {
+      std::int32_t rows[kSumBatch];
 #pragma unroll
-      for (std::int32_t i = 0; i < kElements; ++i) {
-        sums[i] += to_float(values.of[i]);
+      for (std::int32_t b = 0; b < kSumBatch; ++b) {
+        rows[b] = b * groups < left ? row_at(end - left + b * groups) : -1;
+      }
+      Vector<Element, kElements> values[kSumBatch] = {};
+#pragma unroll
+      for (std::int32_t b = 0; b < kSumBatch; ++b) {
+        if (rows[b] >= 0) {
+          values[b] = *reinterpret_cast<const Vector<Element, kElements>*>(
+              x + rows[b] * row_stride + column);
+        }
+      }
+#pragma unroll
+      for (std::int32_t b = 0; b < kSumBatch; ++b) {
+        values[b].add_to(sums);
       }
     }
 #pragma unroll
@@ -65,10 +94,13 @@ inline bool has_vectors(const TensorRef& x) {
   return fits;
 }
 
-// Lanes that a row takes.
-inline std::int64_t lanes_of(const TensorRef& x) {
-  return has_vectors(x) ? x.shape[3] * size_of(x.dtype) / kVectorBytes : x.shape[3];
+// Whether a block has a lane for each vector or element of a row.
+inline bool has_lanes(const TensorRef& x) {
+  return has_vectors(x) ? x.shape[3] * size_of(x.dtype) / kVectorBytes <= kSumThreads<kVectorBytes>
+                        : x.shape[3] <= kSumThreads<1>;
 }
+inline constexpr const char* kRowsWithLanes =
+    "rows of at most 256 elements, or of 2,048 bytes where they are aligned to 16";
 
 // Calls launch.template operator()<Element, kElements>() for the tensor.
 template <class Launch>

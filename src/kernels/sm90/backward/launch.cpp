@@ -53,7 +53,7 @@ bool shares_heads(const BackwardArgs& args) { return args.k.shape[1] != args.q.s
 
 // Byte offsets into the workspace.
 struct Workspace {
-  std::int64_t ticket, statistics, d_q, row_scales;
+  std::int64_t ticket, sweeps, statistics, d_q, row_scales;
   std::int64_t zeroed;  // from here on to the end
   std::int64_t bounds, d_k_sum, d_v_sum, bytes;
 };
@@ -74,6 +74,7 @@ Workspace workspace_of(const BackwardArgs& args) {
     return begin;
   };
   at.ticket = place(sizeof(std::uint32_t));
+  at.sweeps = place(2 * args.q.shape[0] * args.q.shape[1] * std::int64_t{sizeof(std::int32_t)});
   at.statistics = place(pages * kStatisticsBytes);
   at.d_q = place(pages * plan::kPageRows * head_dim * kFloat);
   at.row_scales = place(args.deterministic ? pages * kScaleBytes : 0);
@@ -179,6 +180,7 @@ Status backward(const BackwardArgs& args) {
   main.statistics = section(at.statistics);
   main.d_q = section(at.d_q);
   main.ticket = reinterpret_cast<std::uint32_t*>(args.workspace + at.ticket);
+  main.sweeps = reinterpret_cast<std::int32_t*>(args.workspace + at.sweeps);
   main.scale = static_cast<float>(scale);
   // Statistics are divided by it: a scale of zero is one that scores do not show.
   constexpr double kSmallestScale = 0x1p-60;
@@ -215,6 +217,7 @@ Status backward(const BackwardArgs& args) {
   pre.statistics = section(at.statistics);
   pre.d_q = section(at.d_q);
   pre.ticket = main.ticket;
+  pre.sweeps = main.sweeps;
   pre.scale_log2 = main.scale_log2;
   pre.no_score = main.no_score;
 

@@ -36,8 +36,9 @@ struct MainParams {
   float* d_q;                  // [B * H * page_capacity, kPageGradients]
   const std::uint32_t* row_scales;  // [B * H * page_capacity, 8]: see bounds.cuh; null: dQ is fp32
   std::uint32_t* ticket;            // counts the items that CTAs have taken
-  float scale_log2;                 // of the scores, times log2(e); never 0
-  float no_score;                   // what S starts with where P is zero: an infinity
+  std::int32_t* sweeps;  // [B * H, 2]: the query block at which owners of 8 and of 4 slots are
+  float scale_log2;      // of the scores, times log2(e); never 0
+  float no_score;        // what S starts with where P is zero: an infinity
   float scale;
   std::int64_t kv_rows;
   RowTensor d_k, d_v;  // [B, Hkv, Sk, D]; where group is 1
@@ -74,6 +75,7 @@ struct PreprocessParams {
   const HeadBounds* bounds;  // null: not deterministic
   std::uint32_t* row_scales;
   std::uint32_t* ticket;
+  std::int32_t* sweeps;
 };
 
 struct PostprocessParams {

@@ -1,4 +1,5 @@
-// Before the main kernel: row statistics in the form that it wants, and an empty accumulator.
+// Before the main kernel: row statistics in the form that it wants, an empty accumulator, and what
+// its CTAs tell each other from the start.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +48,14 @@ __global__ __launch_bounds__(kBlockThreads, 4) void preprocess_kernel(
   constexpr int kRowLanes = C::kHeadDim / kChunk;
   constexpr int kRows = kWarpThreads / kRowLanes;  // at a time
   constexpr int kPasses = 4;                       // in flight together
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *params.ticket = 0;
+  if (blockIdx.x == 0) {
+    const auto sweeps = static_cast<std::int32_t>(2 * plan::batch_heads(params.forward.shape));
+    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < sweeps; i += kBlockThreads) {
+      params.sweeps[i] = 0;
+    }
+    if (threadIdx.x == 0) {
+      *params.ticket = 0;
+    }
   }
   if (params.forward.shape.q_blocks == 0) {
     return;

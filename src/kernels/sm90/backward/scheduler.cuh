@@ -7,11 +7,10 @@
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/sm90/backward/config.cuh"
 #include "kernels/sm90/backward/params.h"
+#include "kernels/sm90/backward/sweep.cuh"
 #include "plan/format.h"
 
 namespace kpage::kernels::sm90::backward_kernel {
-
-inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
 // A row before the tensor: boxes there are filled with zeros, and nothing is read.
 inline constexpr std::int32_t kNowhere = -1024;
@@ -107,7 +106,7 @@ class Scheduler {
   using Shared = typename C::SharedStorage;
 
   __device__ __forceinline__ Scheduler(Shared& shared, const MainParams& params)
-      : shared_(shared), params_(params) {
+      : shared_(shared), params_(params), sweep_(params) {
     take_ticket();
   }
 
@@ -121,7 +120,7 @@ class Scheduler {
         const plan::Owner& owner = params_.backward.owners[item.owner];
         const std::int32_t pages = item.groups == 1 ? item.pages : walk_pages(owner);
         write_owner<kSlots>(owner, ceil_div(walk_end<kSlots>(pages), kTilePages));
-        walk<kSlots>(owner, pages);
+        walk<kSlots>(owner, pages, kJoins ? sweep_.join(owner, ticket_) : 0);
       }
       take_ticket();
     }
@@ -135,6 +134,10 @@ class Scheduler {
   }
 
  private:
+  // With dQ in fixed point walks begin at their first entry, so that dK and dV, sums in the order
+  // of the walk, are the same in every run.
+  static constexpr bool kJoins = !C::kFixedPoint;
+
   __device__ __forceinline__ void take_ticket() {
     std::uint32_t ticket = 0;
     if (lane_index() == 0) {
@@ -201,29 +204,33 @@ class Scheduler {
     owner_at_.advance();
   }
 
-  // Cuts the walk into tiles. A lane holds an entry; when a tile reaches past the last lane's, the
-  // window moves on to the entry at which the tile begins. (Few variables live in this loop: a
-  // producer has 24 registers.)
+  // Cuts the walk into tiles, from an entry on and round to it again. A lane holds an entry; when a
+  // tile reaches past the last lane's, the window moves on to the entry at which the tile begins.
+  // (Few variables live in this loop: a producer has 24 registers.)
   template <int kSlots>
-  __device__ __forceinline__ void walk(const plan::Owner& owner, std::int32_t pages) {
-    const std::uint32_t* entries = params_.backward.q_entries + owner.entry_begin;
+  __device__ __forceinline__ void walk(const plan::Owner& owner, std::int32_t pages,
+                                       std::int32_t first_entry) {
+    const std::uint32_t* entries = params_.backward.q_entries + owner.entry_begin + first_entry;
+    const auto round = [this, &owner](const std::uint32_t* entry) {
+      const std::uint32_t* end = params_.backward.q_entries + owner.entry_begin + owner.entries;
+      return !kJoins || entry < end ? entry : entry - owner.entries;
+    };
     std::int32_t left = owner.entries;  // from the window's first on
     const plan::Extent* const blocks = params_.forward.q_blocks(owner.batch_head);
     const std::int32_t first_page = owner.batch_head * params_.page_capacity;
     std::int32_t end = 0;  // page at which the window ends
     Runs runs{0, 0, 0};
-    std::int32_t page = 0;    // of the entry, in the accumulator
-    std::uint32_t slots = 0;  // that it attends to
+    std::uint32_t entry = 0;
+    std::int32_t page = 0;  // of the entry, in the accumulator
     const auto read_window = [&](std::int32_t start) {
       runs.row = 0;
       runs.rows = 0;
       if (lane_index() < left) {
-        const std::uint32_t entry = entries[lane_index()];
+        entry = *round(entries + lane_index());
         const plan::Extent extent = blocks[plan::entry_block(entry)];
         runs.row = extent.row;
         runs.rows = extent.rows;
         page = first_page + extent.page;
-        slots = plan::entry_slots(entry);
       }
       runs.start = start + sum_before(plan::pages_of(runs.rows));
       end = __shfl_sync(kAllLanes, runs.start + plan::pages_of(runs.rows), kWarpThreads - 1);
@@ -237,14 +244,14 @@ class Scheduler {
           passed = __popc(__ballot_sync(kAllLanes, runs.start <= first)) - 1;
           start = __shfl_sync(kAllLanes, runs.start, passed);
         }
-        entries += passed;
+        entries = round(entries + passed);
         left -= passed;
         read_window(start);
       }
       const Slot slot = cut<kTilePages>(runs, first, pages);
       const std::int32_t source = slot.source % kWarpThreads;
       const std::int32_t slot_page = __shfl_sync(kAllLanes, page, source) + slot.in_run;
-      const std::uint32_t slot_slots = __shfl_sync(kAllLanes, slots, source);
+      const std::uint32_t slot_entry = __shfl_sync(kAllLanes, entry, source);
       // Pages of rows past the end of the tensor, if a plan has any, may be more than there is room
       // for.
       const bool kept = slot.used && slot_page < first_page + params_.page_capacity;
@@ -262,10 +269,13 @@ class Scheduler {
           record.used = __popc(used);
         }
         reinterpret_cast<std::uint8_t*>(&record.slots)[lane_index()] =
-            static_cast<std::uint8_t>(slot.used ? slot_slots : plan::kAllValid);
+            static_cast<std::uint8_t>(slot.used ? plan::entry_slots(slot_entry) : plan::kAllValid);
       }
       __syncwarp();
       if (lane_index() == 0) {
+        if (kJoins && slot.used) {
+          sweep_.tell(plan::entry_block(slot_entry));
+        }
         ptx::arrive(shared_.tile_record_full[tile_at_.slot()]);
       }
       tile_at_.advance();
@@ -274,6 +284,7 @@ class Scheduler {
 
   Shared& shared_;
   const MainParams& params_;
+  Sweep sweep_;
   std::uint32_t ticket_;
   RecordPosition<kOwnerRecords> owner_at_;
   RecordPosition<kTileRecords> tile_at_;

@@ -181,6 +181,23 @@ def test_nearest_centroids_where_all_is_a_tie(dim):
     assert torch.equal(got.cpu(), layouts.svg2.nearest(x, centroids))
 
 
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("clusters", [1, 8, 104, 128, 300])
+def test_nearest_centroids_of_so_many_rows_that_all_blocks_go_on(clusters, dim):
+    """Where few centroids are gone over, a block's next rows wait for the place of those it reads."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    x, centroids = (
+        torch.randint(-3, 4, (1, 2, n, dim), generator=generator, device="cuda").to(BF16)
+        for n in (75600, clusters)
+    )
+    scores = x.float() @ centroids.float().mT - centroids.float().square().sum(-1)[:, :, None] / 2
+    is_best = scores == scores.amax(-1, keepdim=True)
+    numbers = torch.arange(clusters, device="cuda")
+    expected = torch.where(is_best, numbers, clusters).amin(-1).int()
+    for _ in range(10):
+        assert torch.equal(layouts.svg2.nearest(x, centroids), expected)
+
+
 # --- Whole selectors: integers in, so that no rounding differs ---------------------------------
 
 

@@ -40,6 +40,8 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
 
 // Four 8x8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of
 // matrix l / 8, and receives of each matrix the two numbers at row l / 4, columns 2 * (l % 4).
+// An arrival that follows does not wait for it, and the copy engine may write before it has read.
+// Arrive after what uses the registers has been issued (products), or after fence_shared_async().
 __device__ __forceinline__ void load_matrices(std::uint32_t (&d)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])

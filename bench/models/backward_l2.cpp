@@ -1,7 +1,7 @@
 // A model of what the backward moves between HBM and L2: CTAs that walk their owners tile by tile,
-// in the order of a plan, over a cache of query pages (Q, dO and dQ of each) that forgets the one
-// that was not used for longest. Nothing of it is timed and no GPU is needed; docs/backward.md says
-// how it compares with counters.
+// in the order of a plan and joining their head's sweep, over a cache of query pages (Q, dO and dQ
+// of each) that forgets the one that was not used for longest. Nothing of it is timed and no GPU is
+// needed; docs/backward.md says how it compares with counters.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -29,13 +29,12 @@ constexpr double kMissBytes = kPageBytes + 8192;  // dQ is written back
 // start.
 constexpr double kSmallTile = 0.66;
 constexpr double kStart = 1.5;
-constexpr double kRetry = 0.25;  // of a CTA that may not begin its owner yet
 
 struct Options {
   std::vector<std::string> layouts;
   double cache_mb = 30;
   std::int32_t ctas = 132;
-  std::int32_t hold = -1;
+  bool from_first = false;
 };
 
 // Least recently used pages go first.
@@ -64,26 +63,19 @@ class PageCache {
   std::unordered_map<std::int64_t, std::list<std::int64_t>::iterator> places_;
 };
 
-// An owner in the order of work.
-struct Work {
-  const plan::Owner* owner;
-  std::size_t group_begin;  // the first owner of this head and route
-};
-
-std::vector<Work> order_of_work(const plan::BackwardView& backward) {
-  std::vector<Work> order;
+std::vector<const plan::Owner*> order_of_work(const plan::BackwardView& backward) {
+  std::vector<const plan::Owner*> order;
   const std::int32_t items = backward.header->items8 + backward.header->items4;
   for (std::int32_t i = 0; i < items; ++i) {
-    const plan::OwnerItem& item = backward.items[i];
-    if (item.group != 0) {
-      continue;
+    if (backward.items[i].group == 0) {
+      order.push_back(backward.owners + backward.items[i].owner);
     }
-    const plan::Owner* owner = backward.owners + item.owner;
-    const bool same = !order.empty() && order.back().owner->batch_head == owner->batch_head &&
-                      order.back().owner->slots == owner->slots;
-    order.push_back({owner, same ? order.back().group_begin : order.size()});
   }
   return order;
+}
+
+bool share_a_sweep(const plan::Owner& a, const plan::Owner& b) {
+  return a.batch_head == b.batch_head && a.slots == b.slots;
 }
 
 // The query pages of an owner's walk, numbered over all heads.
@@ -107,32 +99,41 @@ struct Outcome {
   std::int64_t touched = 0;
   std::int64_t missed = 0;
   double time = 0;
-  double idle = 0;  // of all CTAs together
 };
 
 struct Cta {
-  std::size_t work = 0;
+  const plan::Owner* owner = nullptr;
+  bool leads = false;  // its head's sweep, as the CTA of the first owner
   std::vector<std::int64_t> pages;
   std::size_t at = 0;
 };
 
 Outcome simulate(const plan::ForwardView& forward, const plan::BackwardView& backward,
                  const Options& options) {
-  const std::vector<Work> order = order_of_work(backward);
+  const std::vector<const plan::Owner*> order = order_of_work(backward);
   PageCache cache(options.cache_mb * 1e6);
   Outcome outcome;
   std::vector<Cta> ctas(static_cast<std::size_t>(options.ctas));
   std::size_t next = 0;
-  std::int64_t finished = 0;
+  std::int64_t sweep = 0;  // the page at which the newest head's leader is
 
   using Event = std::pair<double, std::size_t>;  // when which CTA goes on
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   const auto draw = [&](std::size_t which, double when) {
-    if (next < order.size()) {
-      ctas[which] = {next, pages_of(forward, backward, *order[next].owner), 0};
-      ++next;
-      events.emplace(when + kStart, which);
+    if (next == order.size()) {
+      return;
     }
+    const plan::Owner* owner = order[next];
+    const bool first = next == 0 || !share_a_sweep(*order[next - 1], *owner);
+    Cta& cta = ctas[which];
+    const bool leads = first || (cta.leads && share_a_sweep(*cta.owner, *owner));
+    cta = {owner, leads, pages_of(forward, backward, *owner), 0};
+    sweep = first ? 0 : sweep;
+    if (!options.from_first) {
+      std::ranges::rotate(cta.pages, std::ranges::lower_bound(cta.pages, sweep));
+    }
+    ++next;
+    events.emplace(when + kStart, which);
   };
   for (std::size_t i = 0; i < ctas.size(); ++i) {
     draw(i, 0);
@@ -141,23 +142,18 @@ Outcome simulate(const plan::ForwardView& forward, const plan::BackwardView& bac
     const auto [when, which] = events.top();
     events.pop();
     Cta& cta = ctas[which];
-    const Work& work = order[cta.work];
-    if (options.hold >= 0 && cta.at == 0 &&
-        finished < static_cast<std::int64_t>(work.group_begin) - options.hold) {
-      outcome.idle += kRetry;
-      events.emplace(when + kRetry, which);
-      continue;
+    if (cta.leads && cta.at < cta.pages.size() && share_a_sweep(*cta.owner, *order[next - 1])) {
+      sweep = cta.pages[cta.at];
     }
     for (std::int32_t i = 0; i < kTilePages && cta.at < cta.pages.size(); ++i, ++cta.at) {
       ++outcome.touched;
       outcome.missed += cache.touch(cta.pages[cta.at]) ? 0 : 1;
     }
-    const double end = when + (work.owner->slots == plan::kOwnerSlots ? 1 : kSmallTile);
+    const double end = when + (cta.owner->slots == plan::kOwnerSlots ? 1 : kSmallTile);
     outcome.time = std::max(outcome.time, end);
     if (cta.at < cta.pages.size()) {
       events.emplace(end, which);
     } else {
-      ++finished;
       draw(which, end);
     }
   }
@@ -165,8 +161,7 @@ Outcome simulate(const plan::ForwardView& forward, const plan::BackwardView& bac
 }
 
 int run(const Options& options) {
-  std::printf("%-22s %8s %8s %8s %10s %6s\n", "layout", "owners", "missed", "HBM GB", "tiles",
-              "idle");
+  std::printf("%-22s %8s %8s %8s %10s\n", "layout", "owners", "missed", "HBM GB", "tiles");
   for (const std::string& name : options.layouts) {
     const Result<Layout> layout = named_layout(name, 1);
     if (!layout.ok()) {
@@ -181,10 +176,9 @@ int run(const Options& options) {
     const auto forward = plan::ForwardView::at(plan.shape(), plan.forward().data());
     const auto backward = plan::BackwardView::at(plan.shape(), plan.backward().data());
     const Outcome o = simulate(forward, backward, options);
-    std::printf("%-22s %8d %7.1f%% %8.1f %10.0f %5.1f%%\n", name.c_str(), backward.header->owners,
+    std::printf("%-22s %8d %7.1f%% %8.1f %10.0f\n", name.c_str(), backward.header->owners,
                 100.0 * static_cast<double>(o.missed) / static_cast<double>(o.touched),
-                static_cast<double>(o.missed) * kMissBytes / 1e9, o.time,
-                100 * o.idle / (o.time * options.ctas));
+                static_cast<double>(o.missed) * kMissBytes / 1e9, o.time);
     std::fflush(stdout);
   }
   return 0;
@@ -200,8 +194,8 @@ int main(int argc, char** argv) {
   app.add_option("--cache", options.cache_mb, "MB of query pages that L2 holds")
       ->check(CLI::PositiveNumber);
   app.add_option("--ctas", options.ctas, "that run at once")->check(CLI::PositiveNumber);
-  app.add_option("--hold", options.hold,
-                 "a head waits until all owners before it but so many are done");
+  app.add_flag("--from-first", options.from_first,
+               "walks begin at their first entry, not where their head's sweep is");
   CLI11_PARSE(app, argc, argv);
   return kpage::bench::run(options);
 }

@@ -67,6 +67,8 @@ class Consumer {
       run_tiles<false>(item, 0);
       release<false>(shared_.v_empty[v_ring_.stage]);
       v_ring_.advance();
+    } else {
+      release_q();
     }
     state_.reduce_sums();
     store_rows<C>(params_, item, first_row, state_);
@@ -83,6 +85,7 @@ class Consumer {
       v_ring_.advance(first_tile);
       run_tiles<true>(item, first_tile);
     } else {
+      release_q();
       k_ring_.advance(item.tiles);
       v_ring_.advance(item.tiles);
     }
@@ -128,6 +131,7 @@ class Consumer {
     ptx::wgmma_fence();
     issue_scores();
     pass_turn();
+    release_q();
     ptx::wgmma_wait<0>();
     release<kQ64>(shared_.k_empty[k_ring_.stage]);
     k_ring_.advance(stages());
@@ -218,8 +222,8 @@ class Consumer {
     }
   }
 
-  // Q into registers, which frees its buffer for the next item at once. Rows past the block's
-  // become zeros: what they hold must not make their sums outgrow kMaxSum.
+  // Q into registers. Rows past the block's become zeros: what they hold must not make their sums
+  // outgrow kMaxSum.
   __device__ __forceinline__ void load_q(std::int32_t first_row, std::int32_t rows) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarpThreads);
     const auto warp = static_cast<std::int32_t>(threadIdx.x % kGroupThreads / kWarpThreads);
@@ -241,8 +245,12 @@ class Consumer {
         q_[i * 4 + j] = (fragment[j] & keep[j % 2]) ^ params_.q_flip;
       }
     }
+  }
+  // Frees the buffer of Q for the next item, once the first products, which wait for the registers,
+  // have been issued: an arrival by itself would overtake load_matrices().
+  __device__ __forceinline__ void release_q() {
     __syncwarp();
-    if (lane == 0) {
+    if (threadIdx.x % kWarpThreads == 0) {
       ptx::arrive(shared_.q_empty);
     }
   }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Times of selectors beside the attention that they serve, on 720p of Wan (21x45x80), and what a real
-selector's lists have in common with their neighbours'.
+"""Times of selectors beside the attention that they serve, on 720p of Wan (21x45x80; SSTA: 31x45x80),
+and what a real selector's lists have in common with their neighbours'.
 
 q, k, v come from a video clip, as scripts/make_capture.py makes them, but on the device. Functions of
 a case take turns (kpage.bench.timing). On a CPU the counts are the same, of fewer heads; its times
 say nothing of a GPU's.
 
 usage: layout_selectors.py --video CLIP [--device cuda|cpu] [--out bench/results/NAME.json]
-                           [--heads 40] [--rounds 5]
+                           [--heads 40] [--rounds 5] [--commit HASH]
 """
 
 import argparse
@@ -21,7 +21,7 @@ import kpage
 import torch
 from kpage.bench.timing import Times, timer_of
 
-GRID = (21, 45, 80)
+GRID, SSTA_GRID, SSTA_HEADS = (21, 45, 80), (31, 45, 80), 16
 HEAD_DIM = 128
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 layouts = kpage.layouts
@@ -42,17 +42,17 @@ def frames_of(path, count, read_frames):
     return torch.stack(frames).numpy()
 
 
-def video_qkv(path, heads, device):
+def video_qkv(path, grid, heads, device):
     """q, k, v [1, heads, tokens, 128] in bf16, of the clip's first frames."""
     spec = importlib.util.spec_from_file_location("make_capture", SCRIPTS / "make_capture.py")
     capture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(capture)
-    frames = frames_of(path, GRID[0] * capture.PATCH_FRAMES, capture.read_frames)
-    patches, grid = capture.patches_of(frames)
-    if grid != GRID:
-        sys.exit(f"layout_selectors.py: {path} makes a grid of {grid}, not {GRID}")
+    frames = frames_of(path, grid[0] * capture.PATCH_FRAMES, capture.read_frames)
+    patches, found = capture.patches_of(frames)
+    if found != grid:
+        sys.exit(f"layout_selectors.py: {path} makes a grid of {found}, not {grid}")
     generator = torch.Generator().manual_seed(0)
-    width, rows = heads * HEAD_DIM, torch.arange(math.prod(GRID), device=device)
+    width, rows = heads * HEAD_DIM, torch.arange(math.prod(grid), device=device)
     embedding = capture.random_matrix(patches.shape[1], capture.EMBEDDING, generator).to(device)
     shared, own_q, own_k, values = (
         capture.random_matrix(capture.EMBEDDING, width, generator).to(device) for _ in range(4)
@@ -124,6 +124,19 @@ def attend(q, k, v, arguments, rounds):
     return time, {"useful_pairs": stats["useful_pairs"], "efficiency": stats["efficiency"]}
 
 
+def attend_both(case, q, k, v, chosen, drawn, rounds, rows, **seen):
+    """Attention over the selector's lists, whose sustained time it returns, and over random ones."""
+    for kind, arguments in (("video", chosen), ("random", drawn)):
+        time, counts = attend(q, k, v, arguments, rounds)
+        if kind == "video":
+            attention = time.sustained
+        found = {"in_common": neighbours_in_common(arguments), **counts, **seen}
+        found["density"] = counts["useful_pairs"] / (q.shape[1] * q.shape[2] ** 2)
+        report(case, {f"attention, {kind} lists": time}, attention, rows, **found)
+        print(case, ", ".join(f"{name} {value:.3f}" for name, value in found.items()), flush=True)
+    return attention
+
+
 def vsa(tokens, rounds, rows):
     case = "vsa-444-720p"
     tiling = layouts.tiling(GRID, (4, 4, 4), placement="dense", device=tokens[0].device)
@@ -131,13 +144,7 @@ def vsa(tokens, rounds, rows):
     chosen = layouts.vsa.select(q, k, tiling, sparsity=0.9)
     scores = layouts.vsa.scores(q, k, tiling)
     keep = chosen["q2k_block_index"].shape[-1]
-    for kind, arguments in (("video", chosen), ("random", random_lists(chosen))):
-        time, counts = attend(q, k, v, arguments, rounds)
-        common = neighbours_in_common(arguments)
-        if kind == "video":
-            attention = time.sustained
-        report(case, {f"attention, {kind} lists": time}, attention, rows, in_common=common, **counts)
-        print(f"{case:10} neighbours in common, {kind}: {common:.3f}", flush=True)
+    attention = attend_both(case, q, k, v, chosen, random_lists(chosen), rounds, rows)
     steps = {
         "tile q, k, v": lambda: [kpage.tile(x, tiling) for x in tokens],
         "means of q and k": lambda: [tiling.means(x) for x in (q, k)],
@@ -151,9 +158,50 @@ def vsa(tokens, rounds, rows):
     report(case, timed(steps, rounds, 3, q.device), attention, rows)
 
 
+def ssta(tokens, rounds, rows):
+    case = "ssta-720p-121f"
+    tiling = layouts.tiling(SSTA_GRID, (6, 8, 8), placement="dense", device=tokens[0].device)
+    q, k, v = (kpage.tile(x, tiling) for x in tokens)
+    window = layouts.sta.window_map(tiling, (3, 3, 3))
+    chosen = layouts.ssta.select(q, k, tiling, window=window)
+    scores = layouts.ssta.scores(q, k, tiling)
+    keep = layouts.ssta._kept(64, SSTA_GRID[0])
+    noise = torch.rand(
+        scores.shape, device=q.device, generator=torch.Generator(q.device).manual_seed(0)
+    )
+    drawn = tiling.layout_of_map(layouts._lists.top_k_map(noise, keep) | window)
+    attention = attend_both(case, q, k, v, chosen, drawn, rounds, rows)
+    steps = {
+        "tile q, k, v": lambda: [kpage.tile(x, tiling) for x in tokens],
+        "scores": lambda: layouts.ssta.scores(q, k, tiling),
+        "select": lambda: layouts.ssta.select(q, k, tiling, window=window),
+        "plan": lambda: kpage.plan(**chosen),
+        "select and plan": lambda: kpage.plan(
+            **layouts.ssta.select(q, k, tiling, window=window)
+        ),
+    }
+    report(case, timed(steps, rounds, 3, q.device), attention, rows)
+
+
 def means(x, labels, centroids):
     order, _, sizes, offsets = layouts._ops.cluster_order(labels, centroids.shape[2])
     return layouts._ops.cluster_means(x, order, sizes, offsets, centroids)
+
+
+def random_clusters(q, k, chosen, seed=0):
+    """As `chosen`, with as many key clusters for each query cluster, drawn evenly."""
+    kept = layouts.svg2.cluster_map(q, k)
+    generator = torch.Generator(kept.device).manual_seed(seed)
+    noise = torch.rand(kept.shape, device=kept.device, generator=generator)
+    drawn = noise.argsort(-1).argsort(-1) < kept.sum(-1, keepdim=True)
+    blocks = (
+        layouts._ops.cluster_blocks(x.sizes, chosen[name].shape[-1])[0]
+        for x, name in ((q, "q_block_sizes"), (k, "kv_block_sizes"))
+    )
+    index, nums = layouts._ops.lists_of_map(
+        drawn, None, **dict(zip(("row_of_list", "column_of_id"), blocks, strict=True))
+    )
+    return {**chosen, "q2k_block_index": index, "q2k_block_nums": nums}
 
 
 def svg2(tokens, rounds, rows, clusters):
@@ -181,20 +229,16 @@ def svg2(tokens, rounds, rows, clusters):
             for x, order in ((q, chosen.q_order), (k, chosen.kv_order), (v, chosen.kv_order))
         ]
 
-    time, counts = attend(*moved(), chosen.arguments, rounds)
-    attention = time.sustained
     sizes = made[1].sizes.float()
     seen = {
-        "density": counts["useful_pairs"] / (q.shape[1] * q.shape[2] ** 2),
-        "in_common": neighbours_in_common(chosen.arguments),
         "longest_list": longest,
         "empty_key_clusters": int((sizes == 0).sum()),
         "mean_key_cluster": float(sizes.mean()),
         "deviation_of_key_clusters": float(sizes.std() / sizes.mean()),
         "largest_key_cluster": int(sizes.max()),
     }
-    report(case, {"attention, video lists": time}, attention, rows, **seen, **counts)
-    print(case, ", ".join(f"{name} {value:.3f}" for name, value in seen.items()), flush=True)
+    drawn = random_clusters(*made, chosen.arguments)
+    attention = attend_both(case, *moved(), chosen.arguments, drawn, rounds, rows, **seen)
     steps = {
         "labels of k, once": lambda: layouts.svg2.nearest(k, k_warm.centroids),
         "labels of q, once": lambda: layouts.svg2.nearest(q, q_warm.centroids),
@@ -239,9 +283,13 @@ def main():
         "peers": {"torch": torch.__version__},
         "rows": rows,
     }
-    tokens = video_qkv(args.video, args.heads, args.device)
+    tokens = video_qkv(args.video, GRID, args.heads, args.device)
     print("q, k, v made", flush=True)
+    ssta_heads = min(args.heads, SSTA_HEADS)
     cases = (
+        lambda: ssta(
+            video_qkv(args.video, SSTA_GRID, ssta_heads, args.device), args.rounds, rows
+        ),
         lambda: vsa(tokens, args.rounds, rows),
         lambda: svg2(tokens, args.rounds, rows, (300, 1000)),
         lambda: svg2(tokens, args.rounds, rows, (100, 500)),

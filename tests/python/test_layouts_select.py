@@ -286,18 +286,21 @@ def test_svg1_tells_heads_apart():
 
 
 @pytest.mark.parametrize("reduction", [0.0, 0.5, 0.875])
-@pytest.mark.parametrize("data", ["random", "ties"])
+@pytest.mark.parametrize("data", ["random", "ties", "video"])
 def test_vorta_coreset(data, reduction):
     grid, window = (4, 6, 4), (2, 3, 2)
     if data == "random":
         x, _ = rules.random_qk(96)
+    elif data == "video":
+        x, grid, window = rules.video_qkv()[0].float(), rules.video_qkv()[3], (2, 3, 11)
     else:
         x = torch.randint(0, 2, (1, 2, 96, 2), generator=torch.Generator().manual_seed(0)).float()
     made = layouts.vorta.coreset(x, grid, window, reduction=reduction)
-    keep = int(12 * (1 - reduction)) - 1
+    keep = int(math.prod(window) * (1 - reduction)) - 1
+    middle = ((window[0] // 2) * window[1] + window[1] // 2) * window[2] + window[2] // 2
     windows = rules.tiles_of(grid, window)
     for h in range(2):
-        centres = [rows[6 + 2 + 1] for rows in windows]  # (1, 1, 1) of (2, 3, 2)
+        centres = [rows[middle] for rows in windows]
         kept, source = [], {}
         for number, (rows, centre) in enumerate(zip(windows, centres, strict=True)):
             others = [i for i in rows if i != centre]
@@ -309,7 +312,7 @@ def test_vorta_coreset(data, reduction):
                 source[i] = len(windows) + number * keep + place if place < keep else number
             kept += others[:keep]
         assert made.token_of_row[0, h].tolist() == centres + kept
-        assert made.source[0, h].tolist() == [source[i] for i in range(96)]
+        assert made.source[0, h].tolist() == [source[i] for i in range(math.prod(grid))]
     rows = kpage.tile(x, made.token_of_row)
     spread = layouts.vorta.spread(rows, made)
     kept = made.token_of_row.long()[..., None].expand(-1, -1, -1, x.shape[3])

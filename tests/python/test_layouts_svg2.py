@@ -199,6 +199,19 @@ def test_cluster_map(top_p, min_ratio):
         assert [row.nonzero()[:, 0].tolist() for row in got[0, h]] == expected
 
 
+def test_cluster_map_of_a_video():
+    q, k = (x.float() for x in rules.video_qkv()[:2])
+    made = [
+        svg2.kmeans(x, count, iterations=3, generator=torch.Generator().manual_seed(0))
+        for x, count in ((q, 9), (k, 31))
+    ]
+    got = svg2.cluster_map(*made)
+    for h in range(q.shape[1]):
+        centroids = [x.centroids[0, h] for x in made]
+        expected = loop_map(*centroids, made[1].sizes[0, h].tolist(), 0.9, 0.1)
+        assert [row.nonzero()[:, 0].tolist() for row in got[0, h]] == expected
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_ties_go_to_the_lower_cluster(dtype):
     # Equal centroids: weights are n / sum(n), exact in either type.

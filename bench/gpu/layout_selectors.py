@@ -34,6 +34,8 @@ def frames_of(path, count, read_frames):
     import cv2
 
     clip, frames = cv2.VideoCapture(path), []
+    if not clip.isOpened():
+        sys.exit(f"layout_selectors.py: cannot read {path}")
     while len(frames) < count:
         more, frame = clip.read()
         if not more:

@@ -20,6 +20,7 @@ import sys
 import kpage
 import torch
 from kpage.bench.timing import Times, timer_of
+from torch.profiler import ProfilerActivity, profile
 
 GRID, SSTA_GRID, SSTA_HEADS = (21, 45, 80), (31, 45, 80), 16
 HEAD_DIM = 128
@@ -85,6 +86,25 @@ def timed(functions, rounds, calls, device):
         function()
     times = timer.bursts(list(functions.values()), [calls] * len(functions), rounds)
     return {name: Times(t, t) for name, t in zip(functions, times, strict=True)}
+
+
+def kernels_of(step, calls=4):
+    """What a step runs on the device, by time: name, calls and ms of one step."""
+    step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(calls):
+            step()
+        torch.cuda.synchronize()
+    found = [
+        {
+            "name": event.key,
+            "calls": event.count / calls,
+            "time_ms": event.self_device_time_total / 1000 / calls,
+        }
+        for event in seen.key_averages()
+    ]
+    return sorted((x for x in found if x["time_ms"] > 0), key=lambda x: -x["time_ms"])
 
 
 def neighbours_in_common(arguments):
@@ -206,7 +226,7 @@ def random_clusters(q, k, chosen, seed=0):
     return {**chosen, "q2k_block_index": index, "q2k_block_nums": nums}
 
 
-def svg2(tokens, rounds, rows, clusters):
+def svg2(tokens, rounds, rows, clusters, kernels):
     case = f"svg2-720p-{clusters[0]}-{clusters[1]}"
     q, k, v = tokens
     generator = torch.Generator(q.device).manual_seed(0)
@@ -263,6 +283,11 @@ def svg2(tokens, rounds, rows, clusters):
 
         steps["labels of k in torch, one head"] = in_torch
     report(case, timed(steps, rounds, 1, q.device), attention, rows)
+    if k.is_cuda:
+        kernels[case] = kernels_of(steps["k-means, select and plan"])
+        for kernel in kernels[case][:16]:
+            print(f"{case:10} {kernel['time_ms']:9.3f} ms {kernel['calls']:4.1f} {kernel['name'][:80]}")
+        print(f"{case:10} {sum(x['time_ms'] for x in kernels[case]):9.3f} ms in kernels", flush=True)
 
 
 def main():
@@ -274,7 +299,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit", default="")
     args = parser.parse_args()
-    rows = []
+    rows, kernels = [], {}
     result = {
         "commit": args.commit,
         "command": "python bench/gpu/layout_selectors.py --video "
@@ -284,6 +309,7 @@ def main():
         "r_dense": {},
         "peers": {"torch": torch.__version__},
         "rows": rows,
+        "kernels": kernels,
     }
     tokens = video_qkv(args.video, GRID, args.heads, args.device)
     print("q, k, v made", flush=True)
@@ -293,8 +319,8 @@ def main():
             video_qkv(args.video, SSTA_GRID, ssta_heads, args.device), args.rounds, rows
         ),
         lambda: vsa(tokens, args.rounds, rows),
-        lambda: svg2(tokens, args.rounds, rows, (300, 1000)),
-        lambda: svg2(tokens, args.rounds, rows, (100, 500)),
+        lambda: svg2(tokens, args.rounds, rows, (300, 1000), kernels),
+        lambda: svg2(tokens, args.rounds, rows, (100, 500), kernels),
     )
     for case in cases:
         case()

@@ -18,6 +18,11 @@ TEST_P(CpuAttention, HoldsOnRandomLayouts) {
   check_shard(GetParam(), kShards, kLayouts, {&exact, &as_kernel});
 }
 
+TEST(ManyOwners, Holds) {
+  CpuBackend as_kernel(CpuPolicy::kAsKernel);
+  check_case(many_owners_case(), {&as_kernel});
+}
+
 INSTANTIATE_TEST_SUITE_P(Shard, CpuAttention, testing::Range<std::int64_t>(0, kShards));
 
 }  // namespace

@@ -155,6 +155,33 @@ Case random_case(std::uint64_t seed) {
   return c;
 }
 
+Case many_owners_case() {
+  Random random(5);
+  Case c;
+  Layout& layout = c.layout;
+  layout.batch = 1;
+  layout.heads = 1;
+  layout.q_blocks = 32;
+  layout.kv_blocks = 1200;
+  layout.max_list = 160;
+  layout.shared_partition = false;
+  Ints all(static_cast<std::size_t>(layout.kv_blocks));
+  std::iota(all.begin(), all.end(), 0);
+  for (std::int32_t q = 0; q < layout.q_blocks; ++q) {
+    layout.q_sizes.push_back(random_size(random));
+    random.shuffle(all);
+    layout.q2k_block_nums.push_back(layout.max_list);
+    append(layout.q2k_block_index, Ints(all.begin(), all.begin() + layout.max_list));
+  }
+  for (std::int32_t block = 0; block < layout.kv_blocks; ++block) {
+    const std::int64_t least = random.one_of<std::int64_t>({1, 65});  // or one to 64 more
+    layout.kv_sizes.push_back(static_cast<std::int32_t>(random.between(least, least + 63)));
+  }
+  c.q_rows = std::int64_t{kBlockRows} * layout.q_blocks;
+  c.kv_rows = std::int64_t{kBlockRows} * layout.kv_blocks;
+  return c;
+}
+
 std::string Case::describe() const {
   std::ostringstream out;
   const auto list = [&](const char* name, const Ints& values) {

@@ -30,4 +30,7 @@ struct Case {
 // blocks at any row in any order with gaps between them, any number of rows.
 [[nodiscard]] Case random_case(std::uint64_t seed);
 
+// A head with several times as many K/V blocks, of each backward route, as a GPU has CTAs.
+[[nodiscard]] Case many_owners_case();
+
 }  // namespace kpage::test

@@ -348,11 +348,17 @@ def checks(summary):
 
 def peers(summary, files):
     rows = [[name, (said, "why")] for name, said in summary.peers.items()]
+    finished = {job for data in files for job in data.get("finished", ())}
     failures = [
-        [f["where"], (f["error"], "why")] for data in files for f in data.get("failures", ())
+        [f["where"], (f["error"], "why")]
+        for data in files
+        for f in data.get("failures", ())
+        if f.get("job") not in finished or f["job"] in data["finished"]
     ]
     return section(
         "Peers", "Versions, or why one is absent.", table(["peer", ""], rows, left=(1,))
     ) + section(
-        "What failed or was not reached", "In all files.", table(["where", ""], failures, left=(1,))
+        "What failed or was not reached",
+        "But for jobs that another file has.",
+        table(["where", ""], failures, left=(1,)),
     )

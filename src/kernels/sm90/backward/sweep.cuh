@@ -1,8 +1,7 @@
-// Where an owner's walk begins. CTAs that walk owners of one head side by side find its Q, dO and
-// dQ in L2 as long as they are at about the same query blocks, which is where they sweep together,
-// not where each begins at the first entry whenever it is free. So one CTA of a head says how far
-// it is, and owners that start later walk from there on, to the end, and from the first entry to
-// there.
+// Where an owner's walk begins: where the other CTAs of its head are. As long as they are at about
+// the same query blocks, they find each other's Q, dO and dQ in L2; if each began at its owner's
+// first entry whenever it is free, they would be anywhere. So one CTA of a head says how far it is,
+// and owners that start later are walked from there to the end, and then from the first entry on.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,7 @@ _PEERS = (
     ("VSA Triton", "FastVideo VSA Triton"),
     ("FlexAttention", "FlexAttention"),
     ("FlashInfer", "FlashInfer"),
+    ("FFA", "MagiAttention FFA"),
 )
 
 

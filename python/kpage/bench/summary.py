@@ -1,5 +1,7 @@
 """What files of results say together: rows by layout and pass, factors over peers, misses."""
 
+import math
+
 from kpage.bench.results import OWN_BESIDE, TARGETS
 
 BSA = "NVIDIA BSA blk128"  # the paper's comparison
@@ -142,15 +144,20 @@ def plan_shares(row):
     }
 
 
+def _below(factor):
+    """Two places, rounded down, so that what is missed does not read as reached."""
+    return f"{math.floor(100 * factor + 1e-6) / 100:.2f}"
+
+
 def _against_peers(layout, step, best, summary):
     out = []
     by = factor(best)
     if by < 1:
         out.append((layout, step, f"not the fastest: {best['kernel']} takes {by:.2f} of its time"))
     elif by < asked_factor(layout):
-        text = f"{by:.2f} times faster than {best['kernel']}, asked {asked_factor(layout)}"
+        text = f"{_below(by)} times faster than {best['kernel']}, asked {asked_factor(layout)}"
         out.append((layout, step, text))
     bsa = summary.against(layout, step, BSA)
     if bsa is not None and bsa < 1.6 and asked_factor(layout) > 1.05:
-        out.append((layout, step, f"{bsa:.2f} times faster than NVIDIA BSA blk128, asked 1.6"))
+        out.append((layout, step, f"{_below(bsa)} times faster than NVIDIA BSA blk128, asked 1.6"))
     return out

@@ -48,7 +48,8 @@ def _legend(names, y):
 
 def bars(groups, series, title, unit="", line=None, form="{:.2f}"):
     """groups: names along the axis; series: {name: [value or None, one a group]}."""
-    height, base = 300, 228
+    crowded = len(groups) > 14
+    height, base, turn = (360, 228, -55) if crowded else (300, 228, -22)
     values = [v for row in series.values() for v in row if v is not None]
     if not values:
         return ""
@@ -75,7 +76,7 @@ def bars(groups, series, title, unit="", line=None, form="{:.2f}"):
                 body.append(_text(x + wide / 2 - 1, y - 3, form.format(row[g]), extra='class="v"'))
         body.append(
             f'<text x="{middle:.1f}" y="{base + 14}" text-anchor="end" '
-            f'transform="rotate(-22 {middle:.1f} {base + 14})">{escape(group)}</text>'
+            f'transform="rotate({turn} {middle:.1f} {base + 14})">{escape(group)}</text>'
         )
     if line is not None:
         y = y_of(line)

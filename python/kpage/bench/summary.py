@@ -102,6 +102,8 @@ class Summary:
     def _over_limits(self):
         out = []
         for row in self.of("plan"):
+            if "forward_ms" not in row:  # a selector's
+                continue
             for name, share in plan_shares(row).items():
                 if share > LIMITS[name]:
                     text = f"{name.replace('_', ' ')} {share:.1%}, limit {LIMITS[name]:.0%}"

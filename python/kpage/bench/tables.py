@@ -148,7 +148,7 @@ def plans(summary):
             ),
         ]
         for row in summary.of("plan")
-        if row["backward_ms"]
+        if row.get("backward_ms")
     ]
     return section(
         "Plans",

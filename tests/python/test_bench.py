@@ -324,6 +324,10 @@ def test_the_summary_names_what_is_missed():
         "1.10 times faster than near, asked 1.25",
         "1.50 times faster than NVIDIA BSA blk128, asked 1.6",
     ]
+    cool = recorded("padded-5s", "forward", "cool", time_ms=4.5, kpage_ms=3.0, kpage_rested_ms=3.2)
+    assert [what for _, _, what in Summary([file_of(cool)]).missed()] == [
+        "not the fastest rested: cool takes 0.93 of its time"
+    ]
 
 
 def test_the_later_file_counts():

@@ -159,6 +159,16 @@ def _against_peers(layout, step, best, summary):
     elif by < asked_factor(layout):
         text = f"{_below(by)} times faster than {best['kernel']}, asked {asked_factor(layout)}"
         out.append((layout, step, text))
+    rested = [
+        (row["rested_ms"] / row["kpage_rested_ms"], row["kernel"])
+        for row in summary.peer_rows(layout, step)
+        if row["exact"] and row.get("kpage_rested_ms")
+    ]
+    if rested and min(rested)[0] < 1 <= by:
+        text = (
+            f"not the fastest rested: {min(rested)[1]} takes {_below(min(rested)[0])} of its time"
+        )
+        out.append((layout, step, text))
     bsa = summary.against(layout, step, BSA)
     if bsa is not None and bsa < 1.6 and asked_factor(layout) > 1.05:
         out.append((layout, step, f"{_below(bsa)} times faster than NVIDIA BSA blk128, asked 1.6"))

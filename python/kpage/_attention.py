@@ -2,6 +2,8 @@
 
 import numbers
 
+import torch
+
 from kpage._library import check_dense, check_input, check_layout, ops
 from kpage._plan import Plan
 
@@ -14,7 +16,9 @@ def attention(
 
     What padding rows hold, NaN and Inf too, reaches no output; output and gradients are 0 in them,
     LSE is -inf. So they are in a valid query row that sees no key. Differentiable in q, k, v, through
-    the output and through LSE; double backward is an error. Forward is bitwise reproducible.
+    the output and through LSE; double backward is an error. Forward is bitwise reproducible. Output
+    and LSE are kept for the backward pass: change copies of them. Where `torch.autocast` is on, q,
+    k and v are cast to its dtype.
 
     Args:
         q: [B, H, Sq, D] ("bhsd") or [B, Sq, H, D] ("bshd"), bfloat16 or float16; D 64 or 128, on the
@@ -46,6 +50,7 @@ def attention(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_input("kpage.attention", name, tensor)
     check_dense({"q": q, "k": k, "v": v})
+    q, k, v = (_autocast(tensor) for tensor in (q, k, v))
     if plan.device != q.device:
         raise ValueError(f"plan: expected a plan on {q.device} as q, got {plan.device}")
     _check_options(scale, return_lse, deterministic)
@@ -53,6 +58,16 @@ def attention(
         q, k, v, plan._forward, plan._backward, plan._shape, scale, layout == "bshd", deterministic
     )
     return (out, lse) if return_lse else out
+
+
+def _autocast(tensor):
+    device = tensor.device.type
+    if not torch.is_autocast_enabled(device) or tensor.dtype not in _AUTOCAST_FROM:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
+
+
+_AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _check_options(scale, return_lse, deterministic):

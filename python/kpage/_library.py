@@ -115,16 +115,14 @@ def _(forward, shape):
     return forward.new_empty(_plan_bytes(shape)[1], dtype=torch.uint8)
 
 
-# The backward parts that backward passes have built, by the forward part they belong to.
+# The backward parts that backward passes have built, by the forward part they belong to, with the
+# version that it had: Plan.update_ changes it in place.
 _backward_parts = WeakTensorKeyDictionary()
 
 
 def cached_backward_part(forward):
-    return _backward_parts.get(forward)
-
-
-def drop_backward_part(forward):
-    _backward_parts.pop(forward, None)
+    version, part = _backward_parts.get(forward, (None, None))
+    return part if version == forward._version else None
 
 
 def outside_inference_mode():
@@ -144,9 +142,11 @@ def _backward_part(forward, shape):
     # A tensor that stands for another one while a graph is traced is not worth remembering.
     if type(forward) is not torch.Tensor:
         return ops.plan_backward(forward, shape)
-    part = _backward_parts.get(forward)
+    part = cached_backward_part(forward)
     if part is None:
-        part = _backward_parts[forward] = compile_backward(forward, shape)
+        version = forward._version  # before its contents are read: another thread may update it
+        part = compile_backward(forward, shape)
+        _backward_parts[forward] = version, part
     return part
 
 

@@ -79,7 +79,9 @@ class Plan:
         """Recompiles the plan in place from new tensors of the same shapes, with the arguments of
         `kpage.plan`. The backward part follows: at once where it was built ahead, else in the next
         backward pass. A backward pass of an earlier forward pass is an error afterwards, as for
-        any tensor changed in place. Returns the plan."""
+        any tensor changed in place; but `torch.utils.checkpoint` runs the forward pass again with
+        the plan as it is then, without an error: make a new plan there, or update it after the
+        backward pass. Where an error is raised, the plan is as it was. Returns the plan."""
         made = plan(*tensors, **named_tensors)
         if made._shape != self._shape:
             raise ValueError(
@@ -87,11 +89,13 @@ class Plan:
                 "(batch, heads, query blocks, key/value blocks, Kmax, dimensions of the sizes - 1), "
                 f"got {list(made._shape)}"
             )
-        _library.drop_backward_part(self._forward)
         with _library.outside_inference_mode():
-            self._forward.copy_(made._forward)
-            if self._backward is not None:
-                self._backward.copy_(_library.compile_backward(self._forward, self._shape))
+            if self._backward is None:
+                self._forward.copy_(made._forward)
+            else:
+                backward = _library.compile_backward(made._forward, self._shape)
+                self._forward.copy_(made._forward)
+                self._backward.copy_(backward)
         return self
 
     def to(self, device):

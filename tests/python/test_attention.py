@@ -206,6 +206,23 @@ def test_only_lse_has_a_gradient():
     assert torch.all(v.grad == 0)
 
 
+def test_autocast_casts_to_its_dtype():
+    layout = random_layout(1, heads=2, q_sizes=[128, 100, 17])
+    plan = kpage.plan(*layout.arguments)
+    tensors = [torch.randn(1, 2, 384, 64, requires_grad=True) for _ in range(3)]
+    with pytest.raises(ValueError, match="q: expected"):
+        kpage.attention(*tensors, plan)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = kpage.attention(*tensors, plan)
+        kept = kpage.attention(*(t.half() for t in tensors), plan)
+    expected = kpage.attention(*(t.bfloat16() for t in tensors), plan)
+    assert out.dtype == kept.dtype == torch.bfloat16
+    assert torch.equal(out, expected)
+    got, want = (torch.autograd.grad(o.float().square().sum(), tensors) for o in (out, expected))
+    assert all(g.dtype == torch.float32 for g in got)
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
 def test_double_backward_is_an_error():
     layout = random_layout(11, q_sizes=[128, 70])
     q, k, v = (torch.randn(1, 2, 256, 64).to(torch.bfloat16).requires_grad_() for _ in range(3))

@@ -87,6 +87,32 @@ def test_plan_leaves_a_compiled_function(layout):
     assert plan.dump() == kpage.plan(*layout.arguments).dump()
 
 
+def test_update(layout):
+    other = random_layout(2, heads=2, q_sizes=SIZES)
+    q, k, v = qkv()
+    plan = kpage.plan(*layout.arguments)
+    expected = kpage.attention(q, k, v, kpage.plan(*other.arguments))
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def function(q, k, v, plan, *tensors):
+        return kpage.attention(q, k, v, plan.update_(*tensors))
+
+    check(lambda: function(q, k, v, plan, *other.arguments), expected, (q, k, v))
+    assert torch.equal(plan._forward, kpage.plan(*other.arguments)._forward)
+
+
+def test_autocast(layout):
+    q, k, v = (t.detach().float().requires_grad_() for t in qkv())
+    plan = kpage.plan(*layout.arguments)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def function(q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            return kpage.attention(q, k, v, plan)
+
+    check(lambda: function(q, k, v), kpage.attention(*(t.bfloat16() for t in (q, k, v)), plan), (q, k, v))
+
+
 def test_numbers_of_rows_may_change(layout):
     plan = kpage.plan(*layout.arguments)
 

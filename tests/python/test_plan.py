@@ -151,6 +151,37 @@ def test_update_between_forward_and_backward_is_an_error(layout):
         out.sum().backward()
 
 
+def test_update_that_fails_leaves_the_plan_as_it_was(layout, monkeypatch):
+    other = random_layout(2, heads=2, q_sizes=SIZES)
+    plan = kpage.plan(*layout.arguments).build_backward()
+    before = plan.dump()
+
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(kpage._library, "compile_backward", fail)
+        plan.update_(*other.arguments)
+    assert plan.dump() == before
+    expected = gradients(kpage.plan(*layout.arguments))
+    assert all(torch.equal(a, b) for a, b in zip(gradients(plan), expected, strict=True))
+
+
+def test_backward_part_of_another_version_is_built_again(layout):
+    """As a backward pass in another thread may leave it while the plan is updated."""
+    other = random_layout(2, heads=2, q_sizes=SIZES)
+    plan = kpage.plan(*layout.arguments)
+    gradients(plan)
+    parts = kpage._library._backward_parts
+    stale = parts[plan._forward]
+    plan.update_(*other.arguments)
+    assert not plan.has_backward
+    parts[plan._forward] = stale
+    assert not plan.has_backward
+    expected = gradients(kpage.plan(*other.arguments))
+    assert all(torch.equal(a, b) for a, b in zip(gradients(plan), expected, strict=True))
+
+
 def test_from_block_map():
     block_map = torch.rand(2, 3, 4, 5) < 0.5
     index, nums = kpage.layouts.from_block_map(block_map)

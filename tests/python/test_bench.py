@@ -8,16 +8,21 @@ import pytest
 import torch
 
 pytest.importorskip("kpage.bench")
-from kpage.bench import beside, experiments, markdown, own, peers, results, suites, workloads  # noqa: E402
-from kpage.bench.cases import ORDER, Case  # noqa: E402
-from kpage.bench.problem import Problem  # noqa: E402
-from kpage.bench.reference import Reference  # noqa: E402
-from kpage.bench.report import page  # noqa: E402
-from kpage.bench.run import Bench  # noqa: E402
-from kpage.bench.summary import Summary  # noqa: E402
-from kpage.bench.timing import HostTimer, measure  # noqa: E402
+from kpage.bench import beside, experiments, markdown, own, peers, results, suites, workloads
+from kpage.bench.cases import ORDER, Case
+from kpage.bench.problem import Problem
+from kpage.bench.reference import Reference
+from kpage.bench.report import page
+from kpage.bench.run import Bench
+from kpage.bench.summary import Summary
+from kpage.bench.timing import HostTimer, measure
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def known_commit(monkeypatch):
+    monkeypatch.setenv("KPAGE_COMMIT", "abc1234")
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +123,7 @@ class Masked:
     """A peer of torch operations: dense attention over its tiles, with a mask."""
 
     name = "masked"
+    devices = ("cpu",)
 
     def __init__(self, wrong=False):
         self.wrong = wrong
@@ -163,6 +169,7 @@ class Masked:
 def test_peers_are_timed_and_compared(monkeypatch, tmp_path):
     class Missing:
         name = "missing"
+        devices = ("cpu",)
 
         def load(self):
             raise ImportError("no such package")
@@ -348,12 +355,25 @@ def test_the_page_holds_what_was_measured_and_escapes_it():
 
 def test_all_sections_of_a_run_on_the_cpu(tmp_path):
     path = tmp_path / "r.json"
-    bench = Bench(path, "cpu", 600, 2, ["none"])
+    bench = Bench(path, "cpu", 600, 2)
     jobs = suites.jobs(["tiny"])
     bench.run(jobs)
     data = json.loads(path.read_text())
     assert not data["failures"] and len(data["finished"]) == len(jobs)
+    assert bench.complete() and bench.closing("r.html") == (
+        f"10 jobs: 10 ran, 0 failed; results in {path}, page in r.html"
+    )
+    # Peers' kernels are a GPU's: that is no failure of a run on a CPU.
+    assert len(data["peers"]) == len(peers.PEERS) + len(peers.ABSENT)
+    assert all(said.startswith("absent: ") for said in data["peers"].values())
     html = page([data], {})
+    for wrong in ("cuDNN", "Built on the GPU", '<th class="">GPU<', "GPU's counter"):
+        assert wrong not in html
+    assert "Built on the CPU" in html and "nothing is compared on a CPU" in html
+    assert '<td class="">0</td>' not in html.split("Page loads and ablations")[1].split("<h2")[0]
+    table = markdown.table([data])
+    assert "\n| tiny | " in table and "\n| scale-tokens-1000 | " in table
+    assert " | 0 | " not in table and table.endswith("No peer was measured.")
     for heading in ("Physical work", "Page loads and ablations", "Checks", "Plans"):
         assert heading in html
     assert not math.isnan(data["rows"][0]["error"])

@@ -36,6 +36,9 @@ def found_peers(bench):
         ):
             said.setdefault(peer.name, "not asked for in this run")
             continue
+        if bench.device.type not in peer.devices:
+            said[peer.name] = f"absent: has no kernels for this device ({bench.device.type})"
+            continue
         try:
             version = peer.load()
         except Exception as error:  # noqa: BLE001
@@ -166,7 +169,7 @@ def measure_dense(bench, name):
     case = Case(name, bench.device)
     rows = int(case.q_sizes[0].sum())
     dense = Dense(bench.device, rows, heads=1)
-    kernels = {"cuDNN dense": (dense.forward, dense.forward_backward)}
+    kernels = {dense.name: (dense.forward, dense.forward_backward)}
     fa4 = next((p for p in found_peers(bench) if p.name == "FlashAttention-4"), None)
     if fa4 is not None:
         q, k, v, d_o = (

@@ -146,10 +146,10 @@ def energy(bench, name):
     case = Case(name, bench.device)
     planned = Planned(case)
     kernels = {
-        "forward": {"kpage": planned.forward, "cuDNN dense": bench.dense.forward},
+        "forward": {"kpage": planned.forward, bench.dense.name: bench.dense.forward},
         "forward+backward": {
             "kpage": planned.forward_backward,
-            "cuDNN dense": bench.dense.forward_backward,
+            bench.dense.name: bench.dense.forward_backward,
         },
     }
     for step, functions in kernels.items():

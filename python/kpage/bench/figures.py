@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from kpage.bench import charts, suites
-from kpage.bench.markup import geometric_mean, number, section, span, table, times
+from kpage.bench.markup import digits, geometric_mean, number, section, span, table, times
 from kpage.bench.summary import BSA, STEPS, factor
 
 PAPER = json.loads(pathlib.Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
@@ -172,7 +172,7 @@ def accounting(summary):
             f"{r['padding']:.1%}",
             f"{r['partial']:.1%}",
             f"{r['density']:.1%}",
-            *(f"{r[key] / 1e9:.2f}" for key in keys),
+            *(digits(r[key] / 1e9, 2) for key in keys),
             f"{r['efficiency']:.1%}",
         ]
         for r in rows.values()

@@ -47,6 +47,13 @@ def number(value, form="{:.2f}"):
     return "" if value is None else form.format(value)
 
 
+def digits(value, places):
+    """So many decimals, or two significant digits where those would show none; "" for None."""
+    if value is None:
+        return ""
+    return f"{value:.{places}f}" if value == 0 or abs(value) >= 10**-places else f"{value:.2g}"
+
+
 def times(value, least=1.0):
     """A factor, marked where it is below what it should be."""
     if value is None:

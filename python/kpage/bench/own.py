@@ -16,13 +16,15 @@ def gradients(attend, tensors, d_o):
 
 
 class Dense:
-    """Dense attention through torch, by cuDNN on a GPU. R_dense: B1 H8 S32768 D128."""
+    """Dense attention through torch, by cuDNN on a GPU. R_dense: B1 H8 S32768 D128; on a CPU, which
+    only tries the benchmark, S256."""
 
     def __init__(self, device, rows=32768, heads=8, head_dim=128):
-        if device.type == "cpu":
-            rows = min(rows, 256)
+        on_gpu = device.type == "cuda"
+        rows = rows if on_gpu else min(rows, 256)
         shape = (1, heads, rows, head_dim)
-        self.backend = SDPBackend.CUDNN_ATTENTION if device.type == "cuda" else SDPBackend.MATH
+        self.name = "cuDNN dense" if on_gpu else "torch math dense"
+        self.backend = SDPBackend.CUDNN_ATTENTION if on_gpu else SDPBackend.MATH
         self.rows = rows
         self.pairs = heads * rows * rows
         self.flops = self.pairs * head_dim

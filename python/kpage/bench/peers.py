@@ -14,7 +14,7 @@ from kpage.bench.problem import BLOCK
 
 
 class Unsupported(Exception):
-    pass
+    """What a peer does not do, so that it is no failure."""
 
 
 class Run:
@@ -33,7 +33,11 @@ def _flat(x, places):
     return x.detach()[0].flatten(0, 1)[places]
 
 
-class Bsa:
+class Peer:
+    devices = ("cuda",)  # types that it has kernels for
+
+
+class Bsa(Peer):
     """NVIDIA's block-sparse attention in the cuDNN frontend. Tiles of 128 or 64 rows; valid counts
     of key tiles. Lists in the other direction are built inside each backward pass."""
 
@@ -98,7 +102,7 @@ class Bsa:
         return Run(forward, lambda: _flat(forward()["o_tensor"], tiles.q_places), *backward)
 
 
-class Fa4:
+class Fa4(Peer):
     """FlashAttention-4's block sparsity: lists of whole and of partial tiles in both directions,
     the valid rows of the partial ones by a mask function."""
 
@@ -135,7 +139,7 @@ class Fa4:
         )
 
 
-class Vsa:
+class Vsa(Peer):
     """FastVideo's kernels of VSA: tiles of 64 rows, on ThunderKittens or Triton; with the empty
     halves of blocks dropped, or with both halves of every block. Lists in the other direction are
     built inside each backward pass."""
@@ -187,7 +191,7 @@ class Vsa:
         return Run(forward, lambda: _flat(forward(), tiles.q_places), forward_backward, gradients)
 
 
-class Flex:
+class Flex(Peer):
     """FlexAttention, compiled by torch: a block mask of whole and partial tiles."""
 
     name = "FlexAttention"
@@ -201,8 +205,6 @@ class Flex:
         yield f"{self.name} blk128", lambda: self._run(problem, problem.tiles())
 
     def _run(self, problem, tiles):
-        if problem.case.q.device.type != "cuda":
-            raise Unsupported("a device without its kernels")
         if not problem.shared_sizes:
             raise Unsupported("sizes of their own for heads, or for keys: its mask is too slow")
         *tensors, d_o = problem.inputs(tiles)
@@ -246,7 +248,7 @@ class Flex:
         )
 
 
-class FlashInfer:
+class FlashInfer(Peer):
     """FlashInfer's variable blocks: rows without padding, a page a key row, forward only."""
 
     name = "FlashInfer"
@@ -282,7 +284,7 @@ class FlashInfer:
         return Run(forward, lambda: forward().reshape(-1, dim), plan=plan)
 
 
-class Ffa:
+class Ffa(Peer):
     """MagiAttention's FFA: pairs of ranges of rows, all heads in one sequence, without padding. Its
     sorting of pairs, which its own function repeats in every call, counts as planning here."""
 

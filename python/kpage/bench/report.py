@@ -3,7 +3,7 @@
 from html import escape
 
 from kpage.bench import figures, tables
-from kpage.bench.markup import STYLE, number, section, span, table
+from kpage.bench.markup import STYLE, digits, section, span, table
 from kpage.bench.summary import Summary
 
 
@@ -11,7 +11,7 @@ def page(files, notes):
     """files: of Results, oldest first. notes: why a target is missed, by "<layout>, <pass>"."""
     summary = Summary(files)
     parts = [
-        _head(files),
+        _head(summary, files),
         _missed(summary, notes),
         tables.fastest(summary),
         figures.controlled(summary),
@@ -39,13 +39,13 @@ def page(files, notes):
     )
 
 
-def _head(files):
+def _head(summary, files):
     devices = ", ".join(dict.fromkeys(data["device"] for data in files))
     rows = [
         [
-            data["commit"],
+            data["commit"] or "unknown",
             data["device"],
-            *(number(data["r_dense"].get(k), "{:.0f}") for k in ("forward", "forward_backward")),
+            *(digits(data["r_dense"].get(k), 0) for k in ("forward", "forward_backward")),
             len(data["rows"]),
             *(_range_of(data["rows"], k) for k in ("sm_mhz", "temperature_c", "power_w")),
             (data["command"], "why"),
@@ -60,7 +60,8 @@ def _head(files):
         "here.</p>"
         + table(
             [
-                *("commit", "GPU", "dense forward, TFLOP/s", "forward+backward", "rows"),
+                *("commit", "GPU" if summary.on_gpu else "device"),
+                *("dense forward, TFLOP/s", "forward+backward", "rows"),
                 *("clock, MHz", "C", "W", "command"),
             ],
             rows,
@@ -76,6 +77,11 @@ def _range_of(rows, key):
 
 
 def _missed(summary, notes):
+    if not summary.on_gpu:
+        return (
+            "<h2>What is missed</h2><p>The project asks of itself what a GPU can do: nothing is "
+            "compared on a CPU.</p>"
+        )
     rows = [
         [layout, step, (what, "why"), (notes.get(f"{layout}, {step}", notes.get(step, "")), "why")]
         for layout, step, what in summary.missed()

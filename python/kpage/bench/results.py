@@ -2,9 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
+
+from kpage.bench.commit import commit
+from kpage.bench.form import BadFile, read_results
+from kpage.bench.markup import digits
 
 # Fractions of ideal that the project asks for: forward floor and goal, forward+backward floor and
 # goal. Ideal: useful pairs at the rate of dense attention in the same run, both sustained.
@@ -36,14 +39,14 @@ FLOPS = {"forward": 4.0, "backward": 10.0, "forward+backward": 14.0}  # a pair a
 
 class Results:
     """The file. Rows belong to jobs: those of a finished job are kept when the same commit is run
-    again on the same device, others are dropped."""
+    again on the same device, others are dropped. Any other file that is there raises BadFile."""
 
     def __init__(self, path, device, peers):
         self.path = path
         self.start = time.monotonic()
         self.job = ""
         self.data = {
-            "commit": os.environ.get("KPAGE_COMMIT") or _commit(),
+            "commit": commit(),
             "command": _command(),
             "device": device,
             "clock": "sustained",
@@ -53,21 +56,27 @@ class Results:
             "rows": [],
             "figures": [],
             "failures": [],
+            "inapplicable": [],
             "finished": [],
         }
         self._resume()
 
     def _resume(self):
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                before = json.load(file)
-        except (OSError, TypeError, ValueError):
+        if not self.path or not os.path.lexists(self.path):
             return
-        if any(before.get(key) != self.data[key] for key in ("commit", "device")):
-            return
-        finished = before.get("finished", [])
-        for key in ("rows", "figures", "failures"):
-            self.data[key] = [x for x in before[key] if x.get("job") in finished]
+        if not os.path.isfile(self.path):
+            raise BadFile(f"{self.path}: expected a file of results, or a new name")
+        before = read_results(self.path, of_a_run=True)
+        for key in ("commit", "device"):
+            # Unknown commits may be two.
+            if not self.data[key] or before[key] != self.data[key]:
+                raise BadFile(
+                    f"{self.path} holds results of {key} {before[key] or '(unknown)'}, this run is of "
+                    f"{self.data[key] or '(unknown)'}: give another name, or move the file away"
+                )
+        finished = before["finished"]
+        for key in ("rows", "figures", "failures", "inapplicable"):
+            self.data[key] = [x for x in before.get(key, ()) if x.get("job") in finished]
         for key in ("peers", "r_dense", "r_dense_rested"):
             self.data[key].update(before[key])
         self.data["finished"] = finished
@@ -105,11 +114,17 @@ class Results:
         self.save()
 
     def fail(self, where, error):
-        text = f"{type(error).__name__}: {str(error).strip()[:300]}"
-        failure = {"where": where, "error": text}
+        self._say("failures", where, f"{type(error).__name__}: {str(error).strip()[:300]}")
+
+    def leave_out(self, where, reason):
+        """What cannot be asked for there, which is no failure."""
+        self._say("inapplicable", where, str(reason))
+
+    def _say(self, part, where, text):
+        entry = {"where": where, "error": text}
         if self.job:
-            failure["job"] = self.job
-        self.data["failures"].append(failure)
+            entry["job"] = self.job
+        self.data[part].append(entry)
         print(f"{where}: {text}", flush=True)
         self.save()
 
@@ -139,18 +154,8 @@ def _command():
     return " ".join(["python -m kpage.bench", *words])
 
 
-def _commit():
-    try:
-        return subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 _SHOWN = {
     "time_ms": ".3f",
-    "useful_tflops": ".0f",
     "fraction_of_ideal": ".3f",
     "kpage_ms": ".3f",
     "of_first": ".3f",
@@ -171,4 +176,6 @@ def _line(row):
     for key, form in _SHOWN.items():
         if row.get(key) is not None:
             parts.append(f"{key} {row[key]:{form}}")
+    if row.get("useful_tflops") is not None:
+        parts.insert(2, f"useful_tflops {digits(row['useful_tflops'], 0)}")
     return ", ".join(parts)

@@ -16,6 +16,7 @@ class Summary:
 
     def __init__(self, files):
         self.files = files
+        self.on_gpu = any(data["device"] != "CPU" for data in files)
         self.rows = [
             {"kernel": "kpage", **row}
             for data in files
@@ -32,9 +33,12 @@ class Summary:
         """Rows of a pass, one a layout and kernel."""
         found = {}
         for row in self.rows:
-            if row["pass"] == step and (kernel is None or row["kernel"] == kernel):
-                if all(row.get(key) == value for key, value in also.items()):
-                    found[row["layout"], row["kernel"]] = row
+            if (
+                row["pass"] == step
+                and (kernel is None or row["kernel"] == kernel)
+                and all(row.get(key) == value for key, value in also.items())
+            ):
+                found[row["layout"], row["kernel"]] = row
         return list(found.values())
 
     def one(self, layout, step, kernel="kpage", key=None):
@@ -102,7 +106,7 @@ class Summary:
     def _over_limits(self):
         out = []
         for row in self.of("plan"):
-            if "forward_ms" not in row:  # a selector's
+            if not row.get("backward_ms"):  # a selector's, or backward failed
                 continue
             for name, share in plan_shares(row).items():
                 if share > LIMITS[name]:

@@ -2,7 +2,7 @@
 
 from kpage.bench import charts, workloads
 from kpage.bench import peers as peer_list
-from kpage.bench.markup import number, section, span, table, times
+from kpage.bench.markup import digits, number, section, span, table, times
 from kpage.bench.results import TARGETS
 from kpage.bench.summary import LIMITS, STEPS, accuracy_rows, factor, plan_shares
 
@@ -107,7 +107,7 @@ def targets(summary):
             cells += (
                 [
                     number(row["time_ms"]),
-                    number(row["useful_tflops"], "{:.0f}"),
+                    digits(row["useful_tflops"], 0),
                     times(row["fraction_of_ideal"], floor),
                     f"{floor:.2f} / {goal:.2f}",
                     f"{row['error']:.1e}",
@@ -128,7 +128,8 @@ def targets(summary):
         head += [f"{step}, ms", "useful TFLOP/s", "of ideal", "floor / goal", "error"]
     return section(
         "Fraction of ideal",
-        "Useful pairs at the rate of dense attention (cuDNN, B1 H8 S32,768 D128) of the same "
+        "Useful pairs at the rate of dense attention "
+        f"({'cuDNN, B1 H8 S32,768' if summary.on_gpu else 'torch math, B1 H8 S256'} D128) of the same "
         "moment. Error: relative l2 against fp64 on sampled blocks. Memory: peak of "
         "forward+backward beyond q, k, v, dO and the plan.",
         table([*head, "memory, GiB"], rows),
@@ -152,7 +153,7 @@ def plans(summary):
     ]
     return section(
         "Plans",
-        "Built on the GPU, allocation included. Limits: 3 % of the forward it serves, 5 % of the "
+        f"Built on the {'GPU' if summary.on_gpu else 'CPU'}, allocation included. Limits: 3 % of the forward it serves, 5 % of the "
         "backward, 5 % of Q+K+V over valid rows.",
         table(
             [
@@ -226,7 +227,7 @@ def variants(summary):
                 f"{r['of_first']:.3f}",
                 f"{r['of_first_rested']:.3f}",
                 f"{r['executed_pairs'] / r['useful_pairs']:.2f}",
-                number(r["executed_tflops"], "{:.0f}"),
+                digits(r["executed_tflops"], 0),
             ]
             for r in found
         ]
@@ -340,25 +341,34 @@ def checks(summary):
     return section(
         "Checks",
         "Bits over repeated runs; errors (relative l2) of whole heads against fp64 with q, k, v "
-        "scaled, beside torch's flash attention where every row sees every row; energy of a "
-        "sustained second by the GPU's counter.",
+        "scaled, beside torch's flash attention where every row sees every row"
+        + ("; energy of a sustained second by the GPU's counter." if energy else "."),
         *tables,
     )
 
 
 def peers(summary, files):
     rows = [[name, (said, "why")] for name, said in summary.peers.items()]
-    finished = {job for data in files for job in data.get("finished", ())}
-    failures = [
-        [f["where"], (f["error"], "why")]
-        for data in files
-        for f in data.get("failures", ())
-        if f.get("job") not in finished or f["job"] in data["finished"]
-    ]
-    return section(
-        "Peers", "Versions, or why one is absent.", table(["peer", ""], rows, left=(1,))
-    ) + section(
-        "What failed or was not reached",
-        "But for jobs that another file has.",
-        table(["where", ""], failures, left=(1,)),
+    return (
+        section("Peers", "Versions, or why one is absent.", table(["peer", ""], rows, left=(1,)))
+        + section(
+            "What failed or was not reached",
+            "But for jobs that another file has.",
+            table(["where", ""], _said(files, "failures"), left=(1,)),
+        )
+        + section(
+            "What does not apply",
+            "Configurations that a peer does not have for a layout or in this installation.",
+            table(["where", ""], _said(files, "inapplicable"), left=(1,)),
+        )
     )
+
+
+def _said(files, part):
+    finished = {job for data in files for job in data.get("finished", ())}
+    return [
+        [entry["where"], (entry["error"], "why")]
+        for data in files
+        for entry in data.get(part, ())
+        if entry.get("job") not in finished or entry["job"] in data["finished"]
+    ]

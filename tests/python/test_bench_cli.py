@@ -277,6 +277,12 @@ def test_the_commit_is_that_of_kpages_repository(repository, monkeypatch):
     assert once.startswith(f"{head}-dirty-") and commit.of_repository(file) == once
     file.write_text("3")
     assert commit.of_repository(file) not in (once, head)
+    new, seen = root / "src" / "new.cu", set()
+    new.parent.mkdir()
+    for text in ("1", "2"):
+        new.write_text(text)
+        seen.add(commit.of_repository(file))
+    assert len(seen) == 2
     # Installed inside of a repository, or copied into another's.
     for folder in (".venv/lib/kpage/bench", "third_party/kpage/python/kpage/bench"):
         inside = root / folder / file.name

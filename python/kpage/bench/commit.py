@@ -30,7 +30,12 @@ def of_repository(file):
     if not changed:
         return head
     changed += _git(root, "diff", "--binary", "HEAD", "--", *_SOURCES) or ""
-    return f"{head}-dirty-{hashlib.sha256(changed.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(changed.encode())
+    others = _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *_SOURCES) or ""
+    for name in filter(None, others.split("\0")):
+        if (pathlib.Path(root) / name).is_file():
+            digest.update((pathlib.Path(root) / name).read_bytes())
+    return f"{head}-dirty-{digest.hexdigest()[:8]}"
 
 
 def installed(file):

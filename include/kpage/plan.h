@@ -35,6 +35,7 @@ struct PlanRef {
 struct PlanStats {
   std::int64_t q_blocks = 0;  // over all batch elements and heads
   std::int64_t q_blocks_empty = 0;
+  std::int64_t q_blocks_without_keys = 0;  // with rows, whose walk has no page: their output is 0
   std::int64_t kv_blocks = 0;
   std::int64_t kv_blocks_empty = 0;
   std::int64_t q_rows = 0;  // valid rows

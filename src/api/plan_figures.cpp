@@ -6,6 +6,7 @@ std::vector<PlanFigure> plan_figures(const PlanStats& s) {
   return {
       {"q_blocks", s.q_blocks},
       {"q_blocks_empty", s.q_blocks_empty},
+      {"q_blocks_without_keys", s.q_blocks_without_keys},
       {"kv_blocks", s.kv_blocks},
       {"kv_blocks_empty", s.kv_blocks_empty},
       {"q_rows", s.q_rows},

@@ -38,6 +38,7 @@ void count_walk(std::int64_t q_rows, const Walk& walk, std::int64_t kv_rows, Pla
   const bool q64 = takes_q64(static_cast<std::int32_t>(q_rows));
   const std::int64_t m = q64 ? kQ64Rows : kBlockRows;
   const std::int64_t step = q64 ? kQ64Tiles : 1;
+  stats.q_blocks_without_keys += pages == 0 ? 1 : 0;
   stats.edges += walk.entries;
   stats.useful_pairs += q_rows * kv_rows;
   stats.whole_block_pairs += walk.entries * std::int64_t{kBlockRows} * kBlockRows;

@@ -200,6 +200,13 @@ TEST(Plan, AccountsForPairs) {
   EXPECT_EQ(stats.paper_tail_pairs, 128 * 256 + 64 * 512);
 }
 
+TEST(Plan, CountsQueryBlocksThatSeeNoKey) {
+  // Block 1 selects nothing, block 2 an empty block, block 3 has no rows.
+  const PlanStats stats = build(make_layout({128, 40, 17, 0}, {{0, 3}, {}, {3}, {}})).stats();
+  EXPECT_EQ(stats.q_blocks_without_keys, 2);
+  EXPECT_EQ(stats.q_blocks_empty, 1);
+}
+
 TEST(Plan, SurvivesAFile) {
   const Plan plan = build(make_layout({128, 40, 3}, {{0, 1}, {1, 2}, {}}));
   const std::string path =

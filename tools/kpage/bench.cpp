@@ -114,7 +114,7 @@ void bench(const Options& options, const Console& console) {
 
   Page page;
   page.title("Bench of " + made.name + " on " + options.device);
-  add_plan_figures(page, plan, stats);
+  add_plan_figures(page, stats);
   const double flop =
       4 * static_cast<double>(options.head_dim) * static_cast<double>(stats.useful_pairs);
   const auto rate = [&](double times, double ms) {

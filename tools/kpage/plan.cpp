@@ -74,7 +74,7 @@ void plan(const Options& options, const Console& console) {
   }
 
   page.json["time_ms"] = build_ms + backward_ms;
-  add_plan_figures(page, built, built.stats());
+  add_plan_figures(page, built.stats());
   page.section("Plan");
   if (options.load.empty()) {
     page.row("time", duration(build_ms),

@@ -2,9 +2,6 @@
 
 #include "kpage/plan_figures.h"
 
-#include "plan/format.h"
-#include "plan/views.h"
-
 namespace kpage::cli {
 namespace {
 
@@ -12,26 +9,12 @@ double ratio(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 1.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Query blocks with rows whose walk has no page: the lists are empty, or of blocks without rows.
-std::int64_t blocks_without_keys(const Plan& plan) {
-  const PlanShape& shape = plan.shape();
-  const auto view = plan::ForwardView::at(shape, plan.forward().data());
-  std::int64_t count = 0;
-  for (std::int64_t walk = 0; walk < plan::walk_count(shape); ++walk) {
-    const std::int32_t rows = view.q_blocks(walk / shape.q_blocks)[walk % shape.q_blocks].rows;
-    count += rows > 0 && plan::walk_pages(view.walks[walk]) == 0 ? 1 : 0;
-  }
-  return count;
-}
-
 }  // namespace
 
-void add_plan_figures(Page& page, const Plan& plan, const PlanStats& stats) {
+void add_plan_figures(Page& page, const PlanStats& stats) {
   for (const PlanFigure& figure : plan_figures(stats)) {
     page.json[figure.name] = figure.value;
   }
-  const std::int64_t without_keys = blocks_without_keys(plan);
-  page.json["q_blocks_without_keys"] = without_keys;
   page.json["efficiency"] = stats.efficiency();
 
   page.section("Query-key pairs, and what share of them is useful");
@@ -53,8 +36,9 @@ void add_plan_figures(Page& page, const Plan& plan, const PlanStats& stats) {
 
   page.section("Work");
   page.row("query blocks", grouped(stats.q_blocks),
-           grouped(stats.q_blocks_empty) + " without rows, " + grouped(without_keys) +
-               " with rows but no keys" + (without_keys > 0 ? " (output 0)" : "") + ", " +
+           grouped(stats.q_blocks_empty) + " without rows, " +
+               grouped(stats.q_blocks_without_keys) + " with rows but no keys" +
+               (stats.q_blocks_without_keys > 0 ? " (output 0)" : "") + ", " +
                grouped(stats.q_rows) + " rows");
   page.row("key/value blocks", grouped(stats.kv_blocks),
            grouped(stats.kv_blocks_empty) + " without rows, " + grouped(stats.kv_rows) + " rows");

@@ -8,8 +8,7 @@
 namespace kpage::cli {
 
 // Pairs that each way of executing a layout has to compute, with what share of them is useful, and
-// the tiles by route; JSON has the names of plan.stats(), and
-// q_blocks_without_keys. `stats` are the plan's.
-void add_plan_figures(Page& page, const Plan& plan, const PlanStats& stats);
+// the tiles by route; JSON has the names of plan.stats().
+void add_plan_figures(Page& page, const PlanStats& stats);
 
 }  // namespace kpage::cli

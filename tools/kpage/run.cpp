@@ -247,7 +247,7 @@ void run_job(const Options& options, const Console& console) {
   page.row("density", percent(figures.density), "of all query-key pairs");
   page.json["density"] = figures.density;
   add_occupancy(page, layout);
-  add_plan_figures(page, plan, stats);
+  add_plan_figures(page, stats);
   add_times(page, figures, options.backward);
   CheckResult checked;
   if (options.check_rows > 0) {

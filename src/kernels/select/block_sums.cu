@@ -1,16 +1,14 @@
 // Sums over the rows of blocks: a CUDA block each.
-#include <algorithm>
 
 #include <cuda_runtime.h>
 
 #include "kernels/common/check.h"
+#include "kernels/common/grid.h"
 #include "kernels/select/launch.h"
 #include "kernels/select/row_sums.cuh"
 
 namespace kpage::kernels {
 namespace {
-
-constexpr std::int64_t kMostGridY = 65535;
 
 struct SumParams {
   const void* x;
@@ -74,8 +72,7 @@ Status block_sums(const BlockSumsArgs& args) {
                          static_cast<std::int32_t>(args.blocks),
                          static_cast<std::int32_t>(head_dim),
                          args.sums};
-  const dim3 grid(static_cast<unsigned>(params.blocks),
-                  static_cast<unsigned>(std::min(params.slices, kMostGridY)));
+  const dim3 grid(static_cast<unsigned>(params.blocks), slice_ctas(params.slices));
   select::with_vectors(args.x, [&]<class Element, std::int32_t kElements>() {
     sum_kernel<Element, kElements>
         <<<grid, select::kSumThreads<kElements>, 0, args.stream>>>(params);

@@ -1,17 +1,15 @@
 // Means of clusters: a CUDA block each, which also tells how far the centroid has moved.
-#include <algorithm>
 
 #include <cuda_runtime.h>
 
 #include "kernels/common/check.h"
+#include "kernels/common/grid.h"
 #include "kernels/common/warp.cuh"
 #include "kernels/select/launch.h"
 #include "kernels/select/row_sums.cuh"
 
 namespace kpage::kernels {
 namespace {
-
-constexpr std::int32_t kMostGridY = 65535;
 
 struct MeansParams {
   const void* x;
@@ -106,8 +104,7 @@ Status cluster_means(const ClusterMeansArgs& args) {
                            static_cast<std::int32_t>(head_dim),
                            args.means,
                            args.shifts};
-  const dim3 grid(static_cast<unsigned>(params.clusters),
-                  static_cast<unsigned>(std::min(params.slices, kMostGridY)));
+  const dim3 grid(static_cast<unsigned>(params.clusters), slice_ctas(params.slices));
   select::with_vectors(args.x, [&]<class Element, std::int32_t kElements>() {
     means_kernel<Element, kElements>
         <<<grid, select::kSumThreads<kElements>, 0, args.stream>>>(params);

@@ -7,6 +7,7 @@
 
 #include "base/hd.h"
 #include "kernels/common/check.h"
+#include "kernels/common/grid.h"
 #include "kernels/common/warp.cuh"
 #include "kernels/select/launch.h"
 
@@ -17,7 +18,6 @@ constexpr std::int32_t kMostWarps = 32;
 constexpr std::int32_t kMostSharedBytes = 227 * 1024;
 // Blocks that share the rows of a slice. Each counts all of them, and orders its part.
 constexpr std::int32_t kParts = 3;
-constexpr std::int64_t kMostGridY = 65535;
 
 // A counting sort. Shared memory: counters of each warp's rows, then of the rows before this part
 // and of all, [warps + 2][clusters]; a warp's rows are neighbours, so its counters become the
@@ -173,7 +173,7 @@ Status cluster_order(const ClusterOrderArgs& args) {
   const auto bytes = static_cast<int>((warps + 2) * row_bytes);
   KPAGE_CUDA_TRY(
       cudaFuncSetAttribute(order_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const dim3 grid(kParts, static_cast<unsigned>(std::min(args.slices, kMostGridY)));
+  const dim3 grid(kParts, slice_ctas(args.slices));
   order_kernel<<<grid, static_cast<unsigned>(warps * kWarp), static_cast<std::size_t>(bytes),
                  args.stream>>>(args);
   KPAGE_CUDA_TRY(cudaGetLastError());
@@ -188,8 +188,8 @@ Status cluster_blocks(const ClusterBlocksArgs& args) {
   }
   KPAGE_CUDA_TRY(cudaFuncSetAttribute(blocks_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(bytes)));
-  blocks_kernel<<<static_cast<unsigned>(std::min(args.slices, kMostGridY)), kMostWarps * kWarp,
-                  static_cast<std::size_t>(bytes), args.stream>>>(args);
+  blocks_kernel<<<slice_ctas(args.slices), kMostWarps * kWarp, static_cast<std::size_t>(bytes),
+                  args.stream>>>(args);
   KPAGE_CUDA_TRY(cudaGetLastError());
   return {};
 }

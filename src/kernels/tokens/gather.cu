@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/common/check.h"
+#include "kernels/common/grid.h"
 #include "kernels/tokens/gather.cuh"
 #include "kernels/tokens/launch.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 using namespace tokens;
 
-constexpr std::uint32_t kMostGridY = 65535;
 constexpr std::int64_t kWidestVector = 16;  // bytes
 
 // The widest vector that every row of the two tensors is made of and aligned to.
@@ -32,7 +32,7 @@ std::int64_t vector_bytes(const TensorRef& x, const TensorRef& out) {
 template <class Vector>
 void launch(const GatherParams& params, Stream stream) {
   const std::uint32_t rows_of_block = (kGatherThreads >> params.lane_bits) * kGatherRows;
-  const dim3 grid(ceil_div(params.rows, rows_of_block), std::min(params.batch, kMostGridY));
+  const dim3 grid(ceil_div(params.rows, rows_of_block), slice_ctas(params.batch));
   gather_kernel<Vector><<<grid, kGatherThreads, 0, stream>>>(params);
 }
 

@@ -1,16 +1,15 @@
-#include <algorithm>
 
 #include <cuda_runtime.h>
 
 #include "base/hd.h"
 #include "kernels/common/check.h"
+#include "kernels/common/grid.h"
 #include "kernels/tokens/launch.h"
 
 namespace kpage::kernels {
 namespace {
 
 constexpr std::int32_t kThreads = 256;
-constexpr std::int64_t kMostGridY = 65535;
 
 struct InvertParams {
   const std::int32_t* index;
@@ -52,7 +51,7 @@ Status invert_index(const InvertArgs& args) {
   const std::int64_t places = args.index.shape[2];
   if (places > 0) {
     const dim3 grid(static_cast<unsigned>(ceil_div<std::int64_t>(places, kThreads)),
-                    static_cast<unsigned>(std::min(slices, kMostGridY)));
+                    slice_ctas(slices));
     const InvertParams params{args.index.data,
                               args.index.stride[0],
                               args.index.stride[1],

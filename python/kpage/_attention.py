@@ -50,9 +50,9 @@ def attention(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_input("kpage.attention", name, tensor)
     check_dense({"q": q, "k": k, "v": v})
-    q, k, v = (_autocast(tensor) for tensor in (q, k, v))
     if plan.device != q.device:
         raise ValueError(f"plan: expected a plan on {q.device} as q, got {plan.device}")
+    q, k, v = (_autocast(tensor) for tensor in (q, k, v))
     _check_options(scale, return_lse, deterministic)
     out, lse = ops.attention_forward(
         q, k, v, plan._forward, plan._backward, plan._shape, scale, layout == "bshd", deterministic
@@ -62,11 +62,13 @@ def attention(
 
 def _autocast(tensor):
     device = tensor.device.type
-    if not torch.is_autocast_enabled(device) or tensor.dtype not in _AUTOCAST_FROM:
+    casts = device in _AUTOCAST_ON and torch.is_autocast_enabled(device)
+    if not casts or tensor.dtype not in _AUTOCAST_FROM:
         return tensor
     return tensor.to(torch.get_autocast_dtype(device))
 
 
+_AUTOCAST_ON = ("cpu", "cuda")  # PyTorch refuses the question for others, such as meta
 _AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)
 
 

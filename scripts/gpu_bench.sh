@@ -3,7 +3,8 @@
 #   scripts/gpu_bench.sh BUILD [FOLDER] [SECONDS] [SUITE...]
 # BUILD: build/cuda, or a folder with its python/kpage/_ops.so. Results go to FOLDER (bench/results)
 # as <date>-<gpu>.json, in the form that docs/benchmarks.md tells, and as a page beside it. SUITE: see
-# `python -m kpage.bench --help`; default: all. A run that was ended goes on where it stopped; a file of another commit is refused.
+# `python -m kpage.bench --help`; default: all. A run that was ended goes on where it
+# stopped; a file of another commit is refused.
 # Peers that Python can import are measured; the file says which could not be, and why.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

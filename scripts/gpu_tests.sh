@@ -47,7 +47,8 @@ finish() {
 }
 
 # Small ones first: whether anything runs at all.
-KPAGE_PROPERTY_COUNT=8 step small 60 "${program}" --gtest_filter='*Gpu*/0:*CudaAttention*/0:ManyOwners*' ||
+KPAGE_PROPERTY_COUNT=8 step small 60 "${program}" \
+  --gtest_filter='*Gpu*/0:*CudaAttention*/0:ManyOwners*' ||
   failed=$((failed + 1))
 
 at_once step device-plans "${limit}" "${program}" --gtest_filter='DevicePlan*'

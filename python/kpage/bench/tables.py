@@ -129,8 +129,8 @@ def targets(summary):
     return section(
         "Fraction of ideal",
         "Useful pairs at the rate of dense attention "
-        f"({'cuDNN, B1 H8 S32,768' if summary.on_gpu else 'torch math, B1 H8 S256'} D128) of the same "
-        "moment. Error: relative l2 against fp64 on sampled blocks. Memory: peak of "
+        f"({'cuDNN, B1 H8 S32,768' if summary.on_gpu else 'torch math, B1 H8 S256'} D128) of the "
+        "same moment. Error: relative l2 against fp64 on sampled blocks. Memory: peak of "
         "forward+backward beyond q, k, v, dO and the plan.",
         table([*head, "memory, GiB"], rows),
         charts.bars(names, series, "Fraction of ideal", line=1.0),
@@ -153,8 +153,8 @@ def plans(summary):
     ]
     return section(
         "Plans",
-        f"Built on the {'GPU' if summary.on_gpu else 'CPU'}, allocation included. Limits: 3 % of the forward it serves, 5 % of the "
-        "backward, 5 % of Q+K+V over valid rows.",
+        f"Built on the {'GPU' if summary.on_gpu else 'CPU'}, allocation included. Limits: 3 % of the "
+        "forward it serves, 5 % of the backward, 5 % of Q+K+V over valid rows.",
         table(
             [
                 "layout",

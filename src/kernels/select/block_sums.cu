@@ -1,5 +1,4 @@
 // Sums over the rows of blocks: a CUDA block each.
-
 #include <cuda_runtime.h>
 
 #include "kernels/common/check.h"

@@ -1,5 +1,4 @@
 // Means of clusters: a CUDA block each, which also tells how far the centroid has moved.
-
 #include <cuda_runtime.h>
 
 #include "kernels/common/check.h"

@@ -18,7 +18,6 @@ inline constexpr int kTileRows = kTilePages * plan::kPageRows;
 inline constexpr int kOwnerRows = plan::kOwnerSlots * plan::kPageRows;
 
 inline constexpr int kWarpThreads = 32;
-inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 inline constexpr int kGroupThreads = 128;  // of a warpgroup
 inline constexpr int kGroupWarps = kGroupThreads / kWarpThreads;
 inline constexpr int kConsumerGroups = 2;

@@ -74,7 +74,8 @@ Workspace workspace_of(const BackwardArgs& args) {
     return begin;
   };
   at.ticket = place(sizeof(std::uint32_t));
-  at.sweeps = place(2 * args.q.shape[0] * args.q.shape[1] * std::int64_t{sizeof(std::int32_t)});
+  at.sweeps =
+      place(backward_kernel::sweep_count(args.plan.shape) * std::int64_t{sizeof(std::int32_t)});
   at.statistics = place(pages * kStatisticsBytes);
   at.d_q = place(pages * plan::kPageRows * head_dim * kFloat);
   at.row_scales = place(args.deterministic ? pages * kScaleBytes : 0);

@@ -25,6 +25,9 @@ struct RowNumbers {
   std::int64_t batch, head, row;
 };
 
+// Sweeps of query blocks that are under way: of owners of eight slots and of four in each head.
+KPAGE_HD std::int64_t sweep_count(const plan::Shape& shape) { return 2 * plan::batch_heads(shape); }
+
 struct MainParams {
   OperandMaps q, d_o, k, v;
   SlabStrides q_slabs, d_o_slabs, k_slabs, v_slabs;
@@ -36,7 +39,7 @@ struct MainParams {
   float* d_q;                  // [B * H * page_capacity, kPageGradients]
   const std::uint32_t* row_scales;  // [B * H * page_capacity, 8]: see bounds.cuh; null: dQ is fp32
   std::uint32_t* ticket;            // counts the items that CTAs have taken
-  std::int32_t* sweeps;  // [B * H, 2]: the query block at which owners of 8 and of 4 slots are
+  std::int32_t* sweeps;  // [sweep_count]: the query block at which owners of 8 and of 4 slots are
   float scale_log2;      // of the scores, times log2(e); never 0
   float no_score;        // what S starts with where P is zero: an infinity
   float scale;

@@ -49,7 +49,7 @@ __global__ __launch_bounds__(kBlockThreads, 4) void preprocess_kernel(
   constexpr int kRows = kWarpThreads / kRowLanes;  // at a time
   constexpr int kPasses = 4;                       // in flight together
   if (blockIdx.x == 0) {
-    const auto sweeps = static_cast<std::int32_t>(2 * plan::batch_heads(params.forward.shape));
+    const auto sweeps = static_cast<std::int32_t>(sweep_count(params.forward.shape));
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < sweeps; i += kBlockThreads) {
       params.sweeps[i] = 0;
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/warp.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/sm90/backward/config.cuh"
 #include "kernels/sm90/backward/params.h"

@@ -8,6 +8,7 @@
 
 #include <cuda/atomic>
 
+#include "kernels/common/warp.cuh"
 #include "kernels/sm90/backward/config.cuh"
 #include "kernels/sm90/backward/params.h"
 #include "plan/format.h"

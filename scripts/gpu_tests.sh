@@ -68,16 +68,18 @@ fi
 
 count="${KPAGE_SANITIZER_COUNT:-16}"
 if ((count > 0)) && command -v compute-sanitizer >/dev/null; then
-  sanitize() {  # <tool> <layouts> <filter>
-    step "$1" "${limit}" env KPAGE_PROPERTY_COUNT="$2" KPAGE_DEVICE_PLANS="$2" \
-      compute-sanitizer --tool "$1" --error-exitcode 9 "${program}" --gtest_filter="$3"
+  sanitize() {  # <step> <tool> <layouts> <filter>
+    step "$1" "${limit}" env KPAGE_PROPERTY_COUNT="$3" KPAGE_DEVICE_PLANS="$3" \
+      compute-sanitizer --tool "$2" --error-exitcode 9 "${program}" --gtest_filter="$4"
   }
   for tool in memcheck synccheck initcheck; do
-    at_once sanitize "${tool}" "${count}" \
+    at_once sanitize "${tool}" "${tool}" "${count}" \
       '*Gpu*/0:*ForwardGpu*:*CudaAttention*:DevicePlan.EqualsTheHostsOnRandom*:DevicePlan.Tells*'
   done
   # A hundred times slower than the others: a layout a shard.
-  at_once sanitize racecheck "${shards}" '*ForwardGpu.HoldsOnRandom*/*'
+  at_once sanitize racecheck-forward racecheck "${shards}" '*ForwardGpu.HoldsOnRandom*/*'
+  at_once sanitize racecheck-attention racecheck "${shards}" \
+    '*CudaAttention.HoldsOnRandom*/*:ManyOwners*'
 else
   echo "skipped compute-sanitizer"
 fi

@@ -8,7 +8,7 @@ import kpage
 from kpage.bench.cases import Case
 from kpage.bench.reference import Reference
 from kpage.bench.results import FLOPS
-from kpage.bench.timing import device_state
+from kpage.bench.timing import captured, device_state, host_ms
 
 
 def gradients(attend, tensors, d_o):
@@ -171,12 +171,14 @@ def _backward(bench, planned, reference, alone):
 def _plan(bench, planned, forward_ms, backward_ms):
     case, plan = planned.case, planned.plan
     ops = kpage._library.ops
-    times = bench.measure(
-        {
-            "forward": lambda: kpage.plan(**case.layout),
-            "backward": lambda: ops.plan_backward(plan._forward, plan._shape),
-        }
-    )
+    builds = {
+        "forward": lambda: kpage.plan(**case.layout),
+        "backward": lambda: ops.plan_backward(plan._forward, plan._shape),
+    }
+    host = sum(host_ms(build, bench.device) for build in builds.values())
+    # By the host's time the device would wait for Python between builds, as it does not where a
+    # plan's kernels follow attention's.
+    times = bench.measure({part: captured(build, bench.device) for part, build in builds.items()})
     bench.results.add(
         **case.common,
         kernel="kpage",
@@ -188,7 +190,8 @@ def _plan(bench, planned, forward_ms, backward_ms):
         plan_forward_ms=times["forward"].sustained,
         backward_ms=backward_ms,
         plan_backward_ms=times["backward"].sustained,
-        plan_rested_ms=[times[part].rested for part in ("forward", "backward")],
+        plan_rested_ms=[times[part].rested for part in builds],
+        plan_host_ms=host,
         plan_bytes=plan.build_backward().nbytes,
         plan_forward_bytes=plan._forward.numel(),
         qkv_bytes=case.qkv_bytes,

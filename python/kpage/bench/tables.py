@@ -143,6 +143,7 @@ def plans(summary):
             row["layout"],
             *(number(row[key], "{:.3f}") for key in ("plan_forward_ms", "forward_ms")),
             *(number(row[key], "{:.3f}") for key in ("plan_backward_ms", "backward_ms")),
+            number(row.get("plan_host_ms"), "{:.3f}"),
             *(
                 (f"{v:.1%}", "good" if v <= LIMITS[k] else "bad")
                 for k, v in plan_shares(row).items()
@@ -153,8 +154,9 @@ def plans(summary):
     ]
     return section(
         "Plans",
-        f"Built on the {'GPU' if summary.on_gpu else 'CPU'}, allocation included. Limits: 3 % of the "
-        "forward it serves, 5 % of the backward, 5 % of Q+K+V over valid rows.",
+        f"Built on the {'GPU, as replays of a CUDA graph' if summary.on_gpu else 'CPU'}. Limits: 3 % of "
+        "the forward it serves, 5 % of the backward, 5 % of Q+K+V over valid rows. Host: the wall "
+        "time of both calls from Python, while the device works.",
         table(
             [
                 "layout",
@@ -162,6 +164,7 @@ def plans(summary):
                 "forward, ms",
                 "backward plan, ms",
                 "backward, ms",
+                "host, ms",
                 "share",
                 "share",
                 "bytes",

@@ -11,6 +11,7 @@ PAUSE_S = 0.02  # before a rested call
 LONG_MS = 30.0
 MEASURE_MS = 4500.0  # of sustained rounds of long kernels
 BURST_MS = 16.0  # of back-to-back calls of one function
+HOST_CALLS = 21
 _QUEUE_CYCLES = 400_000  # spent by the device while the host launches what is timed
 
 
@@ -110,6 +111,29 @@ def measure(functions, timer, rounds=ROUNDS):
     timer.bursts(timed, calls, 1 if long else 2)  # to the sustained clock
     sustained = timer.bursts(timed, calls, rounds)
     return {name: Times(rested[name], sustained[i]) for i, name in enumerate(functions)}
+
+
+def captured(function, device):
+    """A function that replays the device's work of `function`, without the host's; on a CPU, itself.
+    It must have been called before."""
+    if device.type != "cuda":
+        return function
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def host_ms(function, device):
+    """What a call takes of the host's time, median; the device does its part in the meantime."""
+    times = []
+    for _ in range(HOST_CALLS):
+        begin = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - begin) * 1e3)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return statistics.median(times)
 
 
 def nvml_device():

@@ -59,8 +59,9 @@ class Consumer {
         ptx::wait(barriers_.owner_full, owner.parity);
         walk(owner, tiles);
       }
-      __syncwarp();
-      if (lane_index() == 0) {
+      // Every lane, in a branch that ptxas cannot see through: without one the kernel with fixed
+      // point spills.
+      if (lane_index() < kWarpThreads) {
         ptx::arrive(shared_.owner_record_empty[record.slot()]);
       }
       record.advance();
@@ -246,9 +247,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ void release_query(int stage) {
-    if (lane_ == 0) {
-      ptx::arrive(barriers_.query_empty[stage]);
-    }
+    ptx::arrive(barriers_.query_empty[stage]);
   }
   static __device__ __forceinline__ int previous(int stage) {
     return stage >= R::kStep ? stage - R::kStep : stage - R::kStep + R::kStages;
@@ -261,12 +260,17 @@ class Consumer {
     }
   }
 
-  // Moves on to the next tile's stage, once its Q is there, of the `left` tiles that there are.
-  __device__ __forceinline__ void next_query(std::int32_t left) {
+  // Moves on to the next tile's stage and waits for its Q; returns it. After the last tile, of the
+  // `left` that there are, this one's: what S is then made of is unused, but must not be what loads
+  // for the next owner write.
+  __device__ __forceinline__ int next_query(std::int32_t left) {
+    const int stage = stage_;
     advance();
-    if (left > R::kStep) {
-      ptx::wait(barriers_.query_full[stage_], parity_);
+    if (left <= R::kStep) {
+      return stage;
     }
+    ptx::wait(barriers_.query_full[stage_], parity_);
+    return stage_;
   }
 
   // P from S, two query pages from `first` on.
@@ -319,6 +323,7 @@ class Consumer {
     bool first = true;
     for (std::int32_t left = tiles - (R::kShared ? 0 : group_); left > 0; left -= R::kStep) {
       const int stage = stage_;
+      int next = stage;
       const auto& statistics = shared_.statistics[stage];
 
       previous_dq(!first);  // the first: of whatever is there, and unused
@@ -355,7 +360,7 @@ class Consumer {
       start_rows(dp_, statistics, kDeltaColumn, 0, kTilePages);
       multiply_rows(dp_, v, gradient_rows(stage));
       if constexpr (R::kShared) {
-        next_query(left);
+        next = next_query(left);
       }
       if constexpr (kStartRows) {
         put_dq(page, R::kShared ? group_ : 1);  // its fence waits while the products run
@@ -382,7 +387,7 @@ class Consumer {
           }
         }
         if constexpr (R::kShared) {
-          start_rows(s_, shared_.statistics[stage_], kScoreColumn, i, 1);  // of the next tile
+          start_rows(s_, shared_.statistics[next], kScoreColumn, i, 1);  // of the next tile
         }
         ptx::store_matrices(ds_row + ds_buffer_ + (ds_chunk ^ i << 5), ds[0], ds[1], ds[2], ds[3]);
       }
@@ -402,12 +407,12 @@ class Consumer {
       }
 
       if constexpr (!R::kShared) {
-        next_query(left);
-        start_rows(s_, shared_.statistics[stage_], kScoreColumn, 0, kTilePages);
+        next = next_query(left);
+        start_rows(s_, shared_.statistics[next], kScoreColumn, 0, kTilePages);
       }
-      // After the last tile: of whatever is there, and unused. A branch around the product would
+      // After the last tile: of the same queries, and unused. A branch around the product would
       // make the compiler serialise all products.
-      multiply_rows(s_, k, query_rows(stage_));
+      multiply_rows(s_, k, query_rows(next));
       if constexpr (R::kShared) {
         add_dk(p, query_rows(stage));
       } else {

@@ -18,8 +18,8 @@ namespace kpage::kernels::sm90::backward_kernel {
 template <class Route>
 __device__ __forceinline__ void init_route(RouteBarriers& barriers) {
   for (int i = 0; i < kMaxStages; ++i) {
-    ptx::init(barriers.query_full[i], 1);
-    ptx::init(barriers.query_empty[i], Route::kReaders);
+    ptx::init(barriers.query_full[i], kWarpThreads);
+    ptx::init(barriers.query_empty[i], Route::kReaders * kWarpThreads);
     ptx::init(barriers.gradient_full[i], 1);
     ptx::init(barriers.gradient_empty[i], Route::kReaders);
   }
@@ -34,12 +34,13 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   static_assert(kOwnerRecords == 2);  // the scheduler looks at the record before
   shared.owners[1].parity = 1;
   for (int i = 0; i < kOwnerRecords; ++i) {
-    ptx::init(shared.owner_record_full[i], 1);
-    ptx::init(shared.owner_record_empty[i], kConsumerWarps + 3);  // and the three warps that load
+    ptx::init(shared.owner_record_full[i], kWarpThreads);
+    ptx::init(shared.owner_record_empty[i],
+              (kConsumerWarps + 3) * kWarpThreads);  // and the three warps that load
   }
   for (int i = 0; i < kTileRecords; ++i) {
-    ptx::init(shared.tile_record_full[i], 1);
-    ptx::init(shared.tile_record_empty[i], 2);  // the warps of Q and of dO
+    ptx::init(shared.tile_record_full[i], kWarpThreads);
+    ptx::init(shared.tile_record_empty[i], 2 * kWarpThreads);  // the warps of Q and of dO
   }
   for (int i = 0; i < 2; ++i) {
     ptx::init(shared.d_s_full[i], kConsumerWarps);

@@ -49,9 +49,7 @@ class TileLoader {
       std::int32_t tiles = shared_.owners[owner_at_.slot()].tiles;
       const std::int32_t batch_head = shared_.owners[owner_at_.slot()].batch_head;
       __syncwarp();
-      if (lane_index() == 0) {
-        ptx::arrive(shared_.owner_record_empty[owner_at_.slot()]);
-      }
+      ptx::arrive(shared_.owner_record_empty[owner_at_.slot()]);
       owner_at_.advance();
       if (tiles == kNoMoreOwners) {
         break;
@@ -93,8 +91,10 @@ class TileLoader {
     __syncwarp();
     if (lane_index() == 0) {
       ptx::arrive_expect(full, bytes);
-      ptx::arrive(shared_.tile_record_empty[tile_at_.slot()]);
+    } else if constexpr (kQueries) {
+      ptx::arrive(full);
     }
+    ptx::arrive(shared_.tile_record_empty[tile_at_.slot()]);
     tile_at_.advance();
   }
 
@@ -184,9 +184,7 @@ class OwnerLoader {
 
   __device__ __forceinline__ void release() {
     __syncwarp();
-    if (lane_index() == 0) {
-      ptx::arrive(shared_.owner_record_empty[at_.slot()]);
-    }
+    ptx::arrive(shared_.owner_record_empty[at_.slot()]);
     at_.advance();
   }
 

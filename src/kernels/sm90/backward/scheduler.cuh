@@ -129,8 +129,8 @@ class Scheduler {
     if (lane_index() == 0) {
       shared_.owners[owner_at_.slot()].tiles = kNoMoreOwners;
       shared_.owners[owner_at_.slot()].parity = 1;  // the next route starts with 0
-      ptx::arrive(shared_.owner_record_full[owner_at_.slot()]);
     }
+    ptx::arrive(shared_.owner_record_full[owner_at_.slot()]);
     owner_at_.advance();
   }
 
@@ -199,9 +199,7 @@ class Scheduler {
       record.parity = shared_.owners[owner_at_.slot() ^ 1].parity ^ 1;
     }
     __syncwarp();
-    if (lane_index() == 0) {
-      ptx::arrive(shared_.owner_record_full[owner_at_.slot()]);
-    }
+    ptx::arrive(shared_.owner_record_full[owner_at_.slot()]);
     owner_at_.advance();
   }
 
@@ -277,8 +275,8 @@ class Scheduler {
         if (kJoins && slot.used) {
           sweep_.tell(plan::entry_block(slot_entry));
         }
-        ptx::arrive(shared_.tile_record_full[tile_at_.slot()]);
       }
+      ptx::arrive(shared_.tile_record_full[tile_at_.slot()]);
       tile_at_.advance();
     }
   }

@@ -108,13 +108,17 @@ class Consumer {
       release<true>(shared_.v_empty[v_ring_.stage]);
       v_ring_.advance(2 - item.tiles % 2);
     }
+    const std::int32_t merged_stage = (first_v_stage + last_of_second) % C::kStages;
     if (merges) {
-      const std::int32_t stage = (first_v_stage + last_of_second) % C::kStages;
-      take_over<C>(shared_, shared_.v[stage], merge_parity_, params_.scale_log2, state_);
+      take_over<C>(shared_, shared_.v[merged_stage], merge_parity_, params_.scale_log2, state_);
       merge_parity_ ^= 1;
-      ptx::arrive(shared_.v_empty[stage], kConsumers);  // each lane: it has read the stage itself
     }
     store_rows<C>(params_, item, 0, state_);
+    if (merges) {
+      // Each lane, for it has read the stage itself, and behind the stores, which need what it
+      // read: an arrival by itself would overtake loads in flight.
+      ptx::arrive(shared_.v_empty[merged_stage], kConsumers);
+    }
   }
 
   // The tiles of an item that this group takes, from `tile` on. Leaves the stage of the last V tile

@@ -154,9 +154,9 @@ def plans(summary):
     ]
     return section(
         "Plans",
-        f"Built on the {'GPU, as replays of a CUDA graph' if summary.on_gpu else 'CPU'}. Limits: 3 % of "
-        "the forward it serves, 5 % of the backward, 5 % of Q+K+V over valid rows. Host: the wall "
-        "time of both calls from Python, while the device works.",
+        f"Built on the {'GPU, as replays of a CUDA graph' if summary.on_gpu else 'CPU'}; host: what the "
+        "two calls take of the caller's time. Limits: 3 % of the forward it serves, 5 % of the "
+        "backward, 5 % of Q+K+V over valid rows.",
         table(
             [
                 "layout",

@@ -17,8 +17,8 @@
 #include "machine.h"
 #include "output_file.h"
 #include "plan_page.h"
-#include "progress.h"
 #include "random_inputs.h"
+#include "timed_plan.h"
 
 namespace kpage::cli {
 namespace {
@@ -94,16 +94,8 @@ void bench(const Options& options, const Console& console) {
   const LayoutCase made = options.layout.make(console, true);
   const LayoutView layout = made.layout.view();
 
-  Plan plan;
-  double plan_ms = 0;
-  double plan_backward_ms = 0;
-  {
-    const auto progress = Progress::of_call(console, "plan");
-    plan_ms = time_of([&] { plan = value_of(Plan::build(layout), made.source); });
-    if (!options.forward_only) {
-      plan_backward_ms = time_of([&] { check(plan.build_backward()); });
-    }
-  }
+  const auto [plan, plan_ms, plan_backward_ms] =
+      build_plan(layout, made.source, !options.forward_only, console);
   const PlanStats stats = plan.stats();
   const std::uint64_t seed = options.layout.seed();
   const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only,

@@ -14,7 +14,7 @@
 #include "output_file.h"
 #include "page.h"
 #include "plan_page.h"
-#include "progress.h"
+#include "timed_plan.h"
 
 namespace kpage::cli {
 namespace {
@@ -47,16 +47,15 @@ void plan(const Options& options, const Console& console) {
           ? std::nullopt
           : std::optional(value_of(Plan::load(options.compare), "--compare " + options.compare));
 
-  Plan built;
-  double build_ms = 0;
+  TimedPlan timed;
+  Plan& built = timed.plan;
   Page page;
   if (options.load.empty()) {
     const LayoutCase layout = options.layout.make(console, true);
     check(validate(layout.layout.view()), layout.source);
     page.title("Plan of " + layout.name);
     add_occupancy(page, layout.layout);
-    const auto progress = Progress::of_call(console, "plan");
-    build_ms = time_of([&] { built = value_of(Plan::build(layout.layout.view()), layout.source); });
+    timed = build_plan(layout.layout.view(), layout.source, options.backward, console);
   } else {
     page.title("Plan of " + options.load);
     built = value_of(Plan::load(options.load), "--load " + options.load);
@@ -67,18 +66,16 @@ void plan(const Options& options, const Console& console) {
     throw bad_input("--head: expected a number below batch x heads = " + std::to_string(walks_of) +
                     ", got " + std::to_string(options.head));
   }
-  double backward_ms = 0;
   if (options.backward && !built.has_backward()) {
-    const auto progress = Progress::of_call(console, "backward part");
-    backward_ms = time_of([&] { check(built.build_backward()); });
+    timed.backward_ms = build_backward(built, "--load " + options.load, console);
   }
 
-  page.json["time_ms"] = build_ms + backward_ms;
+  page.json["time_ms"] = timed.forward_ms + timed.backward_ms;
   add_plan_figures(page, built.stats());
   page.section("Plan");
   if (options.load.empty()) {
-    page.row("time", duration(build_ms),
-             options.backward ? "backward part " + duration(backward_ms) : "");
+    page.row("time", duration(timed.forward_ms),
+             options.backward ? "backward part " + duration(timed.backward_ms) : "");
   }
   page.row("memory", bytes_text(static_cast<std::int64_t>(built.forward().size())),
            built.has_backward()

@@ -22,6 +22,7 @@
 #include "progress.h"
 #include "report.h"
 #include "select.h"
+#include "timed_plan.h"
 
 namespace kpage::cli {
 namespace {
@@ -211,16 +212,10 @@ void run_job(const Options& options, const Console& console) {
     const auto progress = Progress::of_call(console, "picking blocks");
     figures.select_ms = time_of([&] { layout = pick_blocks(options, capture, tiling); });
   }
-  Plan plan;
-  {
-    const auto progress = Progress::of_call(console, "plan");
-    figures.plan_ms = time_of([&] {
-      plan = value_of(Plan::build(layout.view()));
-      if (options.backward) {
-        check(plan.build_backward());
-      }
-    });
-  }
+  const TimedPlan timed =
+      build_plan(layout.view(), "--layout " + options.system.system(), options.backward, console);
+  const Plan& plan = timed.plan;
+  figures.plan_ms = timed.forward_ms + timed.backward_ms;
   const PlanStats stats = plan.stats();
   if (stats.useful_pairs == 0) {
     throw bad_input("--layout " + options.system.system() + ": selects no key for any query of " +

@@ -11,8 +11,8 @@
 #include "failure.h"
 #include "layout_flags.h"
 #include "page.h"
-#include "progress.h"
 #include "random_inputs.h"
+#include "timed_plan.h"
 
 namespace kpage::cli {
 namespace {
@@ -38,15 +38,8 @@ void verify(const Options& options, const Console& console) {
   const LayoutCase made = options.layout.make(console, true);
   const LayoutView layout = made.layout.view();
   const std::uint64_t seed = options.layout.seed();
-  Plan plan;
-  {
-    const auto progress = Progress::of_call(console, "plan");
-    plan = value_of(Plan::build(layout), made.source);
-    if (!options.forward_only) {
-      check(plan.build_backward(), made.source);
-    }
-    check(plan.validate());
-  }
+  const Plan plan = build_plan(layout, made.source, !options.forward_only, console).plan;
+  check(plan.validate());
   const RandomInputs random(layout, made.source, dtype, options.head_dim, !options.forward_only,
                             seed, console);
   const RunInputs& inputs = random.inputs();

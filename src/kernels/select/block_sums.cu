@@ -40,11 +40,8 @@ __global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBl
         x, p.row_stride, p.head_dim, begin, end, parts, [](std::int32_t row) { return row; });
     __syncthreads();
     for (auto d = static_cast<std::int32_t>(threadIdx.x); d < p.head_dim; d += kThreads) {
-      float total = 0.0F;
-      for (std::int32_t g = 0; g < groups; ++g) {
-        total += parts[g * p.head_dim + d];
-      }
-      p.sums[(slice * p.blocks + block) * p.head_dim + d] = total;
+      p.sums[(slice * p.blocks + block) * p.head_dim + d] =
+          select::add_groups(parts, groups, p.head_dim, d);
     }
     __syncthreads();
   }

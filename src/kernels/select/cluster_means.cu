@@ -51,10 +51,7 @@ __global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBl
     auto* mean = static_cast<Element*>(p.means) + cluster * p.head_dim;
     float square = 0.0F;
     for (std::int32_t d = thread; d < p.head_dim; d += kThreads) {
-      float total = 0.0F;
-      for (std::int32_t g = 0; g < groups; ++g) {
-        total += parts[g * p.head_dim + d];
-      }
+      const float total = select::add_groups(parts, groups, p.head_dim, d);
       const Element old = centroid[d];
       const Element moved = size > 0 ? static_cast<Element>(total / static_cast<float>(size)) : old;
       mean[d] = moved;

@@ -83,6 +83,16 @@ __device__ __forceinline__ std::int32_t sum_rows(const Element* x, std::int64_t 
   return groups;
 }
 
+// Of the sums of all groups that sum_rows() left: the total of a column.
+__device__ __forceinline__ float add_groups(const float* parts, std::int32_t groups,
+                                            std::int32_t head_dim, std::int32_t column) {
+  float total = 0.0F;
+  for (std::int32_t g = 0; g < groups; ++g) {
+    total += parts[g * head_dim + column];
+  }
+  return total;
+}
+
 // Whether vectors of kVectorBytes lie where all rows begin, and rows are whole numbers of them.
 inline bool has_vectors(const TensorRef& x) {
   const std::int64_t element = size_of(x.dtype);

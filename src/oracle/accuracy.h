@@ -1,4 +1,4 @@
-// How far results are from the oracle's, and how far the contract lets them be.
+// How far results are from the oracle's, and how far they may be.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class Error {
   double largest_ = 0;
 };
 
-// The limits of the contract for results of a dtype, over all valid rows of a case. Exact results,
+// The limits for results of a dtype, over all valid rows of a case. Exact results,
 // in fp64, have limits of their own.
 [[nodiscard]] constexpr double forward_limit(DType dtype) {
   switch (dtype) {
@@ -78,9 +78,11 @@ class Error {
 inline constexpr double kGradientCosine = 0.99999;
 // Of an error at right angles to the gradient, which takes 1 - error^2 / 2 off the cosine: lists so
 // short that their limit lets more through than kGradientCosine are held to that limit alone.
-[[nodiscard]] constexpr double gradient_cosine(DType dtype, std::int64_t shortest_list) {
-  const double limit = gradient_limit(dtype, shortest_list);
+[[nodiscard]] constexpr double gradient_cosine(double limit) {
   return std::min(kGradientCosine, 1 - limit * limit / 2);
+}
+[[nodiscard]] constexpr double gradient_cosine(DType dtype, std::int64_t shortest_list) {
+  return gradient_cosine(gradient_limit(dtype, shortest_list));
 }
 
 [[nodiscard]] inline double lse_limit(double lse) {

@@ -135,6 +135,14 @@ TEST_F(CommandsTest, VerifyPasses) {
   }
 }
 
+// Lists of two keys, whose limit lets a gradient turn further than long ones may.
+TEST_F(CommandsTest, VerifyAsksNoMoreOfTheCosineThanOfTheError) {
+  const Outcome verify = run_cli({"verify", "--layout", "vsa", "--grid", "2x4x16", "--cube",
+                                  "1x1x1", "--top-k", "2", "--seed", "1"});
+  EXPECT_EQ(verify.code, 0) << verify.err << verify.out;
+  EXPECT_THAT(verify.out, HasSubstr(", cosine 0.9999"));
+}
+
 // Also where no list is random: the tensors are.
 TEST_F(CommandsTest, SeedsMoveTheTensors) {
   write("layout.safetensors", small_layout());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kpage/attention.h"
@@ -53,7 +54,7 @@ void run_on_cpu(const PlanRef& plan, const RunInputs& inputs, const RunOptions& 
   forward.cpu_policy = options.policy;
   forward.threads = options.threads;
   {
-    const auto progress = Progress::of_call(console, "forward");
+    const Progress progress(console, "forward");
     outputs.forward_ms =
         median_time(options, [&] { return time_of([&] { check(attention_forward(forward)); }); });
   }
@@ -74,8 +75,8 @@ void run_on_cpu(const PlanRef& plan, const RunInputs& inputs, const RunOptions& 
   backward.deterministic = options.deterministic;
   backward.cpu_policy = options.policy;
   backward.threads = options.threads;
-  const auto progress = Progress::of_call(
-      console, "backward", kBackwardOverForward * outputs.forward_ms * options.repeats);
+  const Progress progress(console, "backward",
+                          kBackwardOverForward * outputs.forward_ms * options.repeats);
   outputs.backward_ms =
       median_time(options, [&] { return time_of([&] { check(attention_backward(backward)); }); });
 }
@@ -181,11 +182,17 @@ DeviceType parse_device(const std::string& text) {
   return DeviceType::kCuda;
 }
 
+void check_threads(std::int32_t threads) {
+  if (threads < 0) {
+    throw bad_input("--threads: expected a number from 0, got " + std::to_string(threads));
+  }
+}
+
 RunOutputs run_attention(const Plan& plan, const RunInputs& inputs, const RunOptions& options,
                          const Console& console) {
   RunOutputs outputs = outputs_for(inputs);
   if (options.device == DeviceType::kCuda) {
-    const auto progress = Progress::of_call(console, "on the GPU");
+    const Progress progress(console, "on the GPU");
     run_on_cuda(plan, inputs, options, outputs);
   } else {
     run_on_cpu(plan.ref(), inputs, options, outputs, console);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "kpage/attention_args.h"
 #include "kpage/plan.h"
@@ -39,6 +40,9 @@ struct RunOptions {
 
 // "cpu" or "cuda"; anything else is an error.
 [[nodiscard]] DeviceType parse_device(const std::string& text);
+
+// Fails where --threads is negative; 0 is one a core.
+void check_threads(std::int32_t threads);
 
 // `plan` is in host memory, with its backward part where d_o is given. Throws Failure.
 [[nodiscard]] RunOutputs run_attention(const Plan& plan, const RunInputs& inputs,

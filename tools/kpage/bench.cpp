@@ -1,8 +1,11 @@
 // kpage bench: times plans and runs of a layout, and compares two files of results.
 #include "bench.h"
 
-#include <fstream>
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,7 +29,7 @@ namespace {
 struct Options {
   LayoutFlags layout;
   std::vector<std::string> compare;
-  double tolerance = 0.05;
+  std::optional<double> tolerance;
   std::string device = "cpu";
   std::string dtype = "bf16";
   std::int64_t head_dim = 128;
@@ -39,23 +42,25 @@ struct Options {
   bool json = false;
 };
 
-void compare(const Options& options, const Console& console) {
-  if (options.layout.given()) {
-    throw bad_input("--compare: reads two files and runs nothing; expected no layout beside it");
+constexpr std::array kFlagsOfCompare = {"--compare", "--tolerance", "--json"};
+
+void compare(const Options& options, const CLI::App& flags, const Console& console) {
+  for (const CLI::Option* flag : flags.get_options()) {
+    const std::string name = flag->get_name();
+    if (!flag->empty() &&
+        std::find(kFlagsOfCompare.begin(), kFlagsOfCompare.end(), name) == kFlagsOfCompare.end()) {
+      throw bad_input(name +
+                      ": expected without --compare, which reads two files and runs nothing");
+    }
   }
-  options.layout.expect_none("--compare");
-  if (!options.output.empty()) {
-    throw bad_input("--output: --compare measures nothing to write; expected it without");
+  const double tolerance = options.tolerance.value_or(0.05);
+  if (!(tolerance >= 0)) {
+    throw bad_input("--tolerance: expected a share from 0, got " + std::to_string(tolerance));
   }
-  if (!(options.tolerance >= 0)) {
-    throw bad_input("--tolerance: expected a share from 0, got " +
-                    std::to_string(options.tolerance));
-  }
-  const Comparison comparison =
-      compare_results(options.compare[0], options.compare[1], options.tolerance);
+  const Comparison comparison = compare_results(options.compare[0], options.compare[1], tolerance);
   comparison.page.print(console, options.json);
   if (comparison.regressed) {
-    throw run_failed("slower by more than " + percent(options.tolerance) + ", or missing");
+    throw run_failed("slower by more than " + percent(tolerance) + ", or missing");
   }
 }
 
@@ -71,11 +76,15 @@ Json result_row(const std::string& layout, const char* pass, double ms, const Pl
           {"error", error}};
 }
 
-void bench(const Options& options, const Console& console) {
+void bench(const Options& options, const CLI::App& flags, const Console& console) {
   if (!options.compare.empty()) {
-    compare(options, console);
+    compare(options, flags, console);
     return;
   }
+  if (options.tolerance) {
+    throw bad_input("--tolerance: expected with --compare, whose files it is for");
+  }
+  check_threads(options.threads);
   if (options.repeats < 1) {
     throw bad_input("--repeats: expected a number from 1, got " + std::to_string(options.repeats));
   }
@@ -166,7 +175,7 @@ Command add_bench(CLI::App& app) {
       ->add_option("--compare", options->compare,
                    "Two files of results, A.json B.json: exit code 1 where B is slower")
       ->expected(2);
-  flags->add_option("--tolerance", options->tolerance, "Share by which B may be slower");
+  flags->add_option("--tolerance", options->tolerance, "Share by which B may be slower: 0.05");
   flags->add_option("--device", options->device, "cpu or cuda");
   flags->add_option("--dtype", options->dtype, "bf16 or fp16");
   flags->add_option("--head-dim", options->head_dim,
@@ -179,7 +188,7 @@ Command add_bench(CLI::App& app) {
   flags->add_option("--commit", options->commit, "Commit to note in the results");
   flags->add_flag("--forward-only", options->forward_only, "Leave backward out");
   flags->add_flag("--json", options->json, "Print JSON");
-  return {flags, [options](const Console& console) { bench(*options, console); }};
+  return {flags, [options, flags](const Console& console) { bench(*options, *flags, console); }};
 }
 
 }  // namespace kpage::cli

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <string>

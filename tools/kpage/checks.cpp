@@ -144,7 +144,7 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
   problem.v = inputs.v;
   CheckResult result;
   result.kind = kind;
-  const auto progress = Progress::of_call(console, "oracle");
+  const Progress progress(console, "oracle");
   result.time_ms = time_of([&] {
     std::optional<oracle::OutputGradients> gradients;
     if (inputs.d_o) {
@@ -169,19 +169,26 @@ CheckResult check_against_oracle(const LayoutView& layout, const RunInputs& inpu
     }
     const double limit = oracle::gradient_limit(dtype, oracle::shortest_list(layout)) *
                          (kind == InputKind::kReal ? kRealGradients : 1);
+    const double cosine = oracle::gradient_cosine(limit);
     result.errors.push_back(
-        judged("dq", compare(outputs.dq.ref(), queries, query.dq), limit, oracle::kGradientCosine));
+        judged("dq", compare(outputs.dq.ref(), queries, query.dq), limit, cosine));
     const std::int64_t group = inputs.q.shape[1] / inputs.k.shape[1];
     const std::vector<oracle::Row> keys = draw_rows(
         layout.kv, layout, group, std::max<std::int64_t>(1, rows / kQueryRowsPerKeyRow), seed + 1);
     const oracle::KeyRows key = value_of(oracle::key_rows(problem, keys, *gradients, given));
     result.key_rows = std::ssize(keys);
-    result.errors.push_back(
-        judged("dk", compare(outputs.dk.ref(), keys, key.dk), limit, oracle::kGradientCosine));
-    result.errors.push_back(
-        judged("dv", compare(outputs.dv.ref(), keys, key.dv), limit, oracle::kGradientCosine));
+    result.errors.push_back(judged("dk", compare(outputs.dk.ref(), keys, key.dk), limit, cosine));
+    result.errors.push_back(judged("dv", compare(outputs.dv.ref(), keys, key.dv), limit, cosine));
   });
   return result;
+}
+
+std::string limit_note(const CheckedError& error) {
+  std::string note = "limit " + scientific(error.limit);
+  if (error.name.starts_with("d")) {
+    note += ", cosine " + fixed(error.cosine, 7);
+  }
+  return note + (error.passed ? "" : "  EXCEEDED");
 }
 
 void add_errors(Page& page, const CheckResult& result) {
@@ -190,12 +197,8 @@ void add_errors(Page& page, const CheckResult& result) {
   page.section("Error against the fp64 oracle");
   for (const CheckedError& error : result.errors) {
     const bool is_lse = error.name == "lse";
-    std::string note = "limit " + scientific(error.limit);
-    if (error.name.starts_with("d")) {
-      note += ", cosine " + fixed(error.cosine, 7);
-    }
     page.row(error.name + (is_lse ? ", absolute" : ", relative l2"), scientific(error.error),
-             note + (error.passed ? "" : "  EXCEEDED"));
+             limit_note(error));
     page.json["errors"][error.name] = {
         {"error", error.error}, {"limit", error.limit}, {"passed", error.passed}};
   }

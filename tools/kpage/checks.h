@@ -25,7 +25,7 @@ struct CheckedError {
 // there delta of a rounded O outweighs every other error of a backward in half precision, so that
 // gradients are compared with those that follow from the run's own O and LSE; LSE may be off by
 // what fp32 sums of such scores are; and a few large terms carry a gradient, so that its roundings
-// do not average out and twice the limit is allowed.
+// do not average out and twice the limit, with the cosine that goes with it, is allowed.
 enum class InputKind { kRandom, kReal };
 
 struct CheckResult {
@@ -43,6 +43,9 @@ struct CheckResult {
                                                RunOutputs& outputs, std::int64_t rows,
                                                std::uint64_t seed, InputKind kind,
                                                const Console& console);
+
+// Of a row with this error: its limit, of a gradient the cosine, and whether it failed.
+[[nodiscard]] std::string limit_note(const CheckedError& error);
 
 // Rows and JSON: `error` is that of o.
 void add_errors(Page& page, const CheckResult& result);

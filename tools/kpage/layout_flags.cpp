@@ -441,7 +441,7 @@ LayoutCase LayoutFlags::make(const Console& console, bool planned) const {
   }
   if (!system_.given()) {
     check_none(tensors_, parameters(seed_of_ == SeedOf::kLists));
-    const auto progress = Progress::of_call(console, "reading " + tensors_);
+    const Progress progress(console, "reading " + tensors_);
     return {read_layout(SafetensorsFile(tensors_)), tensors_, tensors_, {}};
   }
   std::optional<Placement> placement;
@@ -456,7 +456,7 @@ LayoutCase LayoutFlags::make(const Console& console, bool planned) const {
   if (seed_ && seed_of_ == SeedOf::kLists && !system_.draws_lists()) {
     throw bad_input("--seed: " + system_.system() + " draws nothing at random");
   }
-  const auto progress = Progress::of_call(console, "layout");
+  const Progress progress(console, "layout");
   return system_.synthetic(heads_, placement, seed(), planned);
 }
 

@@ -40,6 +40,9 @@ void plan(const Options& options, const Console& console) {
   if (!options.load.empty()) {
     options.layout.expect_none("--load");
   }
+  if (options.head >= 0 && !options.dump) {
+    throw bad_input("--head: expected with --dump, which alone prints heads");
+  }
   OutputFiles outputs({options.layout.file(), options.load, options.compare});
   const OutputFile* save = outputs.add("--save", options.save);
   const std::optional<Plan> other =

@@ -20,16 +20,8 @@ constexpr int kCells = 28;
 
 }  // namespace
 
-Progress::Progress(const Console& console, std::string label, std::int64_t total)
-    : Progress(console, std::move(label), total, 0) {}
-
-Progress Progress::of_call(const Console& console, std::string label, double expected_ms) {
-  return {console, std::move(label), 0, expected_ms};
-}
-
-Progress::Progress(const Console& console, std::string label, std::int64_t total,
-                   double expected_ms)
-    : console_(console), label_(std::move(label)), total_(total), expected_ms_(expected_ms) {
+Progress::Progress(const Console& console, std::string label, double expected_ms)
+    : console_(console), label_(std::move(label)), expected_ms_(expected_ms) {
   thread_ = std::jthread([this](const std::stop_token& stop) {
     const auto start = Clock::now();
     std::mutex mutex;
@@ -69,16 +61,10 @@ void Progress::draw(Clock::duration passed) {
   const double ms = std::chrono::duration<double, std::milli>(passed).count();
   std::string picture;
   std::string note = fixed(ms / 1000, 0) + " s";
-  double fraction = -1;
-  if (total_ > 0) {
-    fraction = static_cast<double>(done_.load()) / static_cast<double>(total_);
-  } else if (expected_ms_ > 0) {
-    fraction = std::min(ms / expected_ms_, 0.99);
-  }
-  if (fraction >= 0) {
-    picture = bar(fraction, kCells);
-    const auto filled = static_cast<int>(std::ceil(std::min(fraction, 1.0) * kCells));
-    picture += std::string(static_cast<std::size_t>(std::max(0, kCells - filled)), ' ');
+  if (expected_ms_ > 0) {
+    const double fraction = std::min(ms / expected_ms_, 0.99);
+    const auto filled = static_cast<int>(std::ceil(fraction * kCells));
+    picture = bar(fraction, kCells) + std::string(static_cast<std::size_t>(kCells - filled), ' ');
     note = fixed(100 * fraction, 0) + " %, " + note;
   } else {
     constexpr int kBlock = 6;

@@ -32,7 +32,7 @@ RandomInputs::RandomInputs(const LayoutView& layout, const std::string& source, 
   if (q_rows == 0 || kv_rows == 0) {
     throw bad_input(source + ": expected valid rows to run on, got none");
   }
-  const auto progress = Progress::of_call(console, "random tensors");
+  const Progress progress(console, "random tensors");
   const auto random = [&](std::int64_t rows, std::uint64_t stream) {
     Tensor tensor(dtype, layout.batch, layout.heads, rows, head_dim);
     fill_random(tensor, seed * 4 + stream);

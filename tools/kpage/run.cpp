@@ -4,7 +4,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kpage/plan.h"
@@ -47,9 +46,7 @@ void check_options(const Options& options) {
     throw bad_input("--check-rows: expected a number from 0, got " +
                     std::to_string(options.check_rows));
   }
-  if (options.threads < 0) {
-    throw bad_input("--threads: expected a number from 0, got " + std::to_string(options.threads));
-  }
+  check_threads(options.threads);
   if (options.deterministic && !options.backward) {
     throw bad_input("--deterministic: only backward has a choice; expected with --backward");
   }
@@ -209,7 +206,7 @@ void run_job(const Options& options, const Console& console) {
   RunFigures figures;
   Layout layout;
   {
-    const auto progress = Progress::of_call(console, "picking blocks");
+    const Progress progress(console, "picking blocks");
     figures.select_ms = time_of([&] { layout = pick_blocks(options, capture, tiling); });
   }
   const TimedPlan timed =
@@ -223,7 +220,7 @@ void run_job(const Options& options, const Console& console) {
   }
   std::optional<BlockOrder> order;
   {
-    const auto progress = Progress::of_call(console, "moving rows to block order");
+    const Progress progress(console, "moving rows to block order");
     order.emplace(capture, tiling, options.backward, options.seed);
   }
   RunOutputs outputs = run_attention(plan, order->inputs(), how, console);
@@ -255,7 +252,7 @@ void run_job(const Options& options, const Console& console) {
     throw run_failed("the error against the oracle exceeds the limit; nothing was written");
   }
   if (output != nullptr) {
-    const auto progress = Progress::of_call(console, "writing " + options.output);
+    const Progress progress(console, "writing " + options.output);
     output->write([&](std::ostream& file) { write_outputs(file, outputs, tiling); });
   }
   if (report != nullptr) {

@@ -1,8 +1,8 @@
 #include "tensor_layout.h"
 
 #include <limits>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "failure.h"

@@ -9,7 +9,7 @@ TimedPlan build_plan(const LayoutView& layout, const std::string& source, bool b
                      const Console& console) {
   TimedPlan made;
   {
-    const auto progress = Progress::of_call(console, "plan");
+    const Progress progress(console, "plan");
     made.forward_ms = time_of([&] { made.plan = value_of(Plan::build(layout), source); });
   }
   if (backward) {
@@ -19,7 +19,7 @@ TimedPlan build_plan(const LayoutView& layout, const std::string& source, bool b
 }
 
 double build_backward(Plan& plan, const std::string& source, const Console& console) {
-  const auto progress = Progress::of_call(console, "backward part of the plan");
+  const Progress progress(console, "backward part of the plan");
   return time_of([&] { check(plan.build_backward(), source); });
 }
 

@@ -1,4 +1,4 @@
-// kpage verify: the oracle against the backends, on a layout with random tensors or on a capture.
+// kpage verify: the oracle against the backends, on a layout with random tensors.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -65,8 +65,7 @@ void verify(const Options& options, const Console& console) {
     backends.push_back(part.json);
     page.section(name);
     for (const CheckedError& error : result.errors) {
-      page.row(error.name, scientific(error.error),
-               "limit " + scientific(error.limit) + (error.passed ? "" : "  EXCEEDED"));
+      page.row(error.name, scientific(error.error), limit_note(error));
       worst = std::max(worst, error.name == "lse" ? 0 : error.error);
     }
     page.row("rows compared", grouped(result.query_rows + result.key_rows),

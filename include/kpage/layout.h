@@ -40,7 +40,7 @@ struct LayoutView {
   std::int32_t max_list = 0;                      // Kmax
 };
 
-// Which set of sizes head h of batch element b uses.
+// How many sets of sizes a partition has.
 [[nodiscard]] constexpr std::int64_t scope_count(PartitionScope scope, std::int64_t batch,
                                                  std::int64_t heads) {
   return scope == PartitionScope::kShared    ? 1
@@ -68,9 +68,9 @@ struct Layout {
   [[nodiscard]] LayoutView view() const;
 };
 
-// Checks everything that section 1 of the contract asks of a layout in host memory: counts within
-// Kmax, ids in range and without duplicates in a list, sizes within 0..128, rows that fit, and no
-// row in two blocks of one side of a head. The message names the argument and the position.
+// Checks all that a layout in host memory has to hold: counts within Kmax, ids in range and without
+// duplicates in a list, sizes within 0..128, rows that fit, and no row in two blocks of one side of
+// a head. The message names the argument and the position.
 [[nodiscard]] Status validate(const LayoutView& layout);
 
 // Fills index, counts and max_list of `layout` from other forms of a block graph. The rest of the
@@ -81,8 +81,7 @@ struct Layout {
                                         std::span<const std::int32_t> column_indices);
 [[nodiscard]] Status set_graph_from_block_map(Layout& layout, std::span<const std::uint8_t> map);
 
-// Cuts clusters of any size, laid end to end or anywhere, into blocks of at most 128 rows: full
-// blocks and a remainder, all with the cluster's neighbourhood (paper 3.4.1).
+// Clusters of any size, laid end to end or anywhere.
 struct Clusters {
   std::vector<std::int32_t> sizes;    // [scope_count, clusters], each >= 0
   std::vector<std::int32_t> offsets;  // the same; empty: end to end, in order
@@ -90,7 +89,8 @@ struct Clusters {
   PartitionScope scope = PartitionScope::kShared;
 };
 
-// Builds the block layout of a cluster graph. `map` is [B, H, CQ, CK], non-zero where the query
+// Cuts clusters into blocks of at most 128 rows, full ones and a remainder, all with the cluster's
+// neighbourhood (paper 3.4.1). `map` is [B, H, CQ, CK], non-zero where the query
 // cluster attends to the key/value cluster. Heads with fewer blocks than others get empty ones.
 [[nodiscard]] Result<Layout> split_clusters(std::int32_t batch, std::int32_t heads,
                                             const Clusters& q, const Clusters& kv,

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +22,7 @@ namespace KPAGE_EXPORT kpage {
 [[nodiscard]] std::int64_t forward_plan_bytes(const PlanShape& shape);
 [[nodiscard]] std::int64_t backward_plan_bytes(const PlanShape& shape);
 
-// A plan in somebody's memory, on the host or on a device. Blobs are aligned to 128 bytes.
+// A plan in somebody's memory, on the host or on a device. Blobs are aligned to 16 bytes.
 struct PlanRef {
   PlanShape shape;
   Device device;

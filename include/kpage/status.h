@@ -17,7 +17,6 @@ enum class ErrorCode : std::int32_t {
   kUnsupported,      // right input, but no backend takes it; the message says what is missing
   kIo,               // a file that cannot be read, written or understood
   kCuda,             // an error that the CUDA runtime or driver returned
-  kInternal,         // a bug in KPage
 };
 
 class [[nodiscard]] Status {

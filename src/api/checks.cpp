@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <numbers>
-#include <span>
 #include <vector>
 
 #include "api/operands.h"

@@ -18,8 +18,9 @@ template <class Header>
 Status check_header(std::string_view part, const Header& header, const PlanShape& shape,
                     std::uint32_t magic) {
   if (header.magic != magic || header.version != plan::kPlanVersion) {
-    return invalid_argument(part, text("a blob of plan format ", plan::kPlanVersion),
-                            "something else");
+    return invalid_argument(
+        part, text("a blob of plan format ", plan::kPlanVersion),
+        header.magic == magic ? text("format ", header.version) : "something else");
   }
   if (!(header.shape == shape)) {
     const PlanShape& s = header.shape;

@@ -1,7 +1,6 @@
 // Elements of any dtype in host memory, to and from float or double.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kpage/types.h"

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <optional>
 
 #include "kpage/attention_args.h"
 #include "kpage/status.h"

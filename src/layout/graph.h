@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "kpage/geometry.h"
 #include "kpage/layout.h"

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "kpage/geometry.h"

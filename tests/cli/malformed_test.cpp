@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -362,13 +363,26 @@ const std::vector<Case> kFlags = {
      "--save: expected a regular file, got the device or pipe pipe"},
 };
 
-class InputThatIsAPipe : public CliTest {};
+class OddFile : public CliTest {};
 
-TEST_F(InputThatIsAPipe, IsAnErrorAtOnce) {
+TEST_F(OddFile, ThatIsAPipeIsAnErrorAtOnce) {
   ASSERT_EQ(::mkfifo("pipe", 0600), 0);
-  const Outcome outcome = run_cli({"layout", "pipe"});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("pipe: not a regular file"));
+  const std::vector<std::pair<Words, std::string>> inputs = {
+      {{"layout", "pipe"}, "pipe: not a regular file"},
+      {{"plan", "--load", "pipe"}, "pipe: expected a plan file that can be read"},
+      {{"bench", "--compare", "pipe", "pipe"}, "--compare: cannot read pipe"}};
+  for (const auto& [words, message] : inputs) {
+    const Outcome outcome = run_cli(words);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST_F(OddFile, NamesThatAreNotUtf8AreNamedInJson) {
+  write("n\xff.safetensors", small_layout());
+  const Outcome outcome = run_cli({"verify", "n\xff.safetensors", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["layout"], "n\xef\xbf\xbd.safetensors");
 }
 
 class Interrupt : public CliTest, public ::testing::WithParamInterface<int> {};

@@ -59,7 +59,7 @@ def layer_of_public(name):
     return PUBLIC.get(name, "api")
 
 
-def target_layer(root, file, path):
+def target_layer(root, path):
     """The layer that an include names; None for the standard library and other packages."""
     first, _, rest = path.partition("/")
     if first == "kpage" and rest:
@@ -83,7 +83,7 @@ def check_file(root, file, layer, public):
         for prefix, folders in THIRD_PARTY.items():
             if path.startswith(prefix) and (public or layer not in folders):
                 yield shown(line, f"'{path}' may not be included by {layer}")
-        target = target_layer(root, file, path)
+        target = target_layer(root, path)
         if public:
             if bracket == '"' and not path.startswith("kpage/"):
                 yield shown(line, f"public header includes '{path}', which is not installed")

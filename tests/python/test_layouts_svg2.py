@@ -10,7 +10,7 @@ import torch
 svg2 = kpage.layouts.svg2
 
 
-def loop_kmeans(x, centroids, iterations, tolerance):
+def loop_kmeans(x, centroids, iterations):
     """x [S, D], centroids [C, D] in float64."""
     for _ in range(iterations):
         distances = (x[:, None] - centroids).square().sum(2)
@@ -33,7 +33,7 @@ def test_kmeans_on_a_grid_of_ties(iterations):
     start[:, :, 5] = 100.0  # stays empty
     got = svg2.kmeans(x, centroids=start, iterations=iterations)
     for h in range(2):
-        steps = list(loop_kmeans(x[0, h].double(), start[0, h].double(), iterations, 0.0))
+        steps = list(loop_kmeans(x[0, h].double(), start[0, h].double(), iterations))
         labels, centroids = steps[-1]
         if iterations == 1:
             assert got.labels[0, h].tolist() == labels
@@ -54,7 +54,7 @@ def test_kmeans(data):
     start = x[:, :, 7::20].contiguous()
     got = svg2.kmeans(x, centroids=start, iterations=3)
     for h in range(x.shape[1]):
-        *_, (labels, centroids) = loop_kmeans(x[0, h].double(), start[0, h].double(), 3, 0.0)
+        *_, (labels, centroids) = loop_kmeans(x[0, h].double(), start[0, h].double(), 3)
         assert got.labels[0, h].tolist() == labels
         assert got.sizes[0, h].tolist() == [labels.count(c) for c in range(start.shape[2])]
         torch.testing.assert_close(got.centroids[0, h].double(), centroids, atol=1e-5, rtol=1e-5)

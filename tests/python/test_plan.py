@@ -1,5 +1,7 @@
 """Plans as objects: figures, copies, files, updates, the backward part."""
 
+import os
+
 import kpage
 import pytest
 import torch
@@ -70,6 +72,13 @@ def test_dump_of_one_head(layout):
         message = f"batch_head: expected a number from 0 to 1, got {number}"
         with pytest.raises(ValueError, match=message):
             plan.dump(number)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_load_does_not_wait_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RuntimeError, match="pipe: expected a plan file that can be read"):
+        kpage.Plan.load(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("with_backward", [False, True])

@@ -1,6 +1,5 @@
 // Every malformed argument of a run gives an error of its own, before anything is written.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>

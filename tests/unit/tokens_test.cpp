@@ -1,7 +1,6 @@
 // Token movement on the CPU, its errors, and the arithmetic that its kernel divides by.
 #include "kpage/tokens.h"
 
-#include <array>
 #include <functional>
 #include <string>
 #include <vector>

@@ -159,7 +159,7 @@ void bench(const Options& options, const CLI::App& flags, const Console& console
     throw run_failed("the error against the oracle exceeds the limit; nothing was written");
   }
   if (output != nullptr) {
-    output->write([&](std::ostream& file) { file << result.dump(1) << '\n'; });
+    output->write([&](std::ostream& file) { file << json_text(result, 1) << '\n'; });
   }
   files.commit();
   page.print(console, options.json);

@@ -21,7 +21,7 @@ struct CheckedError {
   bool passed = false;
 };
 
-// What the inputs are. The contract's limits are for random ones. Real layers have sharp scores:
+// What the inputs are. Limits are for random ones. Real layers have sharp scores:
 // there delta of a rounded O outweighs every other error of a backward in half precision, so that
 // gradients are compared with those that follow from the run's own O and LSE; LSE may be off by
 // what fp32 sums of such scores are; and a few large terms carry a gradient, so that its roundings

@@ -95,6 +95,10 @@ void Page::section(const std::string& text) {
   lines_.push_back({Line::Kind::kSection, text, "", ""});
 }
 
+std::string json_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 void Page::row(const std::string& label, const std::string& value, const std::string& note) {
   lines_.push_back({Line::Kind::kRow, label, value, note});
 }
@@ -105,7 +109,7 @@ void Page::line(const std::string& text) {
 
 void Page::print(const Console& console, bool as_json) const {
   if (as_json) {
-    console.out << json.dump(2) << '\n';
+    console.out << json_text(json, 2) << '\n';
     return;
   }
   const auto bold = [&](const std::string& text) {

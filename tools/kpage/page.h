@@ -14,6 +14,9 @@ namespace kpage::cli {
 
 using Json = nlohmann::ordered_json;
 
+// As text, which JSON wants in UTF-8: names of files need not be, and get U+FFFD for what is not.
+[[nodiscard]] std::string json_text(const Json& json, int indent);
+
 // "1,234,567"
 [[nodiscard]] std::string grouped(std::int64_t value);
 // "161.1 G", "3.2 k", "17": three to four digits and a decimal prefix.

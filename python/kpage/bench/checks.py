@@ -71,7 +71,7 @@ def _same(one, other):
 
 def accuracy(bench, name):
     """Two whole heads against fp64, with q, k and v scaled; beside torch's flash attention where
-    every row sees every row, so that it computes the same (spec: at most 1.1 times its error
+    every row sees every row, so that it computes the same (limits: 1.1 times its error
     forward, 1.25 times in gradients)."""
     blocks, keep = WHOLE_HEADS[name]
     sizes = workloads.mixed_sizes(blocks, 0.7, seed=5)

@@ -71,7 +71,8 @@ torch.library.register_autograd("kpage::block_sums", _sums_back, setup_context=_
 
 def top_k(scores, k):
     """int32 [..., min(k, N)]: the ids of the `k` highest of each row of scores [..., N], in ascending
-    order. Of equal scores the lower id is higher, and NaN is -inf: the same on every device."""
+    order. Of equal scores the lower id is higher, and NaN is -inf: the same on every device, of which
+    CUDA takes up to 32,768 columns."""
     if scores.dtype == torch.float64:
         scores = scores.float()
     return ops.top_k(scores.detach().contiguous(), min(k, scores.shape[-1]))
@@ -90,7 +91,8 @@ def leading_map(scores, limit, *, counts=None, least=0, crosses=False):
         crosses: whether the one that takes the sum over the limit is kept too.
 
     Returns:
-        bool [..., R, N]. Sums are exact in units of 2^-30: the same on every device.
+        bool [..., R, N]. Sums are exact in units of 2^-30: the same on every device, of which CUDA
+        takes up to 16,384 columns.
     """
     scores = scores.detach()
     scores = scores.float() if scores.dtype == torch.float64 else scores

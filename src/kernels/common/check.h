@@ -1,11 +1,14 @@
-// CUDA runtime errors as values.
+// CUDA runtime errors, and what kernels do not do, as values.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <cuda_runtime_api.h>
 
 #include "kpage/status.h"
+
+#include "base/message.h"
 
 namespace kpage::kernels {
 
@@ -14,6 +17,13 @@ namespace kpage::kernels {
     return {};
   }
   return {ErrorCode::kCuda, std::string(call) + ": " + cudaGetErrorString(error)};
+}
+
+// What a device cannot do that the CPU can.
+template <class Got>
+[[nodiscard]] Status unsupported(std::string_view step, std::string_view expected, const Got& got) {
+  return {ErrorCode::kUnsupported,
+          text(step, " on a CUDA device: expected ", expected, ", got ", got)};
 }
 
 }  // namespace kpage::kernels

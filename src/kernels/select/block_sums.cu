@@ -51,9 +51,8 @@ __global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBl
 
 Status block_sums(const BlockSumsArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (!select::has_lanes(args.x) || args.blocks > 0x7fffffff || rows > 0x7fffffff) {
-    return {ErrorCode::kUnsupported,
-            std::string("block_sums on a CUDA device: ") + select::kRowsWithLanes};
+  if (Status status = select::check_sums("block_sums", args.x, args.blocks); !status.ok()) {
+    return status;
   }
   const SumParams params{args.x.data,
                          args.x.stride[0],

@@ -80,10 +80,8 @@ __global__ void __launch_bounds__(select::kSumThreads<kElements>, select::kSumBl
 
 Status cluster_means(const ClusterMeansArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
-  if (!select::has_lanes(args.x) || args.clusters > 0x7fffffff || rows > 0x7fffffff ||
-      batch * heads > 0x7fffffff) {
-    return {ErrorCode::kUnsupported,
-            std::string("cluster_means on a CUDA device: ") + select::kRowsWithLanes};
+  if (Status status = select::check_sums("cluster_means", args.x, args.clusters); !status.ok()) {
+    return status;
   }
   const MeansParams params{args.x.data,
                            args.x.stride[0],

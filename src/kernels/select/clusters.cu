@@ -157,18 +157,17 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) blocks_kernel(const Cluster
   }
 }
 
-Status too_many(const char* step) {
-  return {ErrorCode::kUnsupported,
-          std::string(step) + " on a CUDA device: at most 19,370 clusters and 2^31 - 1,024 rows"};
-}
-
 }  // namespace
 
 Status cluster_order(const ClusterOrderArgs& args) {
   const std::int64_t row_bytes = args.clusters * static_cast<std::int64_t>(sizeof(std::int32_t));
   const std::int64_t warps = std::min<std::int64_t>(kMostSharedBytes / row_bytes - 2, kMostWarps);
-  if (warps < 1 || args.rows > 0x7ffffc00) {
-    return too_many("cluster_order");
+  constexpr std::int64_t kMostRows = 0x7ffffc00;
+  if (warps < 1 || args.rows > kMostRows) {
+    constexpr std::int64_t kMostClusters = kMostSharedBytes / 3 / sizeof(std::int32_t);
+    return unsupported("cluster_order",
+                       text("at most ", kMostClusters, " clusters and ", kMostRows, " rows"),
+                       text(args.clusters, " and ", args.rows));
   }
   const auto bytes = static_cast<int>((warps + 2) * row_bytes);
   KPAGE_CUDA_TRY(
@@ -184,7 +183,9 @@ Status cluster_blocks(const ClusterBlocksArgs& args) {
   const std::int64_t bytes =
       (2 * args.clusters + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
   if (bytes > kMostSharedBytes) {
-    return too_many("cluster_blocks");
+    constexpr std::int64_t kMostClusters = (kMostSharedBytes / sizeof(std::int32_t) - 1) / 2;
+    return unsupported("cluster_blocks", text("at most ", kMostClusters, " clusters"),
+                       args.clusters);
   }
   KPAGE_CUDA_TRY(cudaFuncSetAttribute(blocks_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(bytes)));

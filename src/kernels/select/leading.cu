@@ -187,8 +187,9 @@ void launch(const LeadingArgs& args) {
 Status leading_map(const LeadingArgs& args) {
   constexpr std::int64_t kMostRows = 0x7fffffff;
   if (args.columns > kMostColumns || args.groups * args.rows > kMostRows) {
-    return {ErrorCode::kUnsupported,
-            "leading_map on a CUDA device: at most 16,384 columns and 2^31 - 1 rows"};
+    return unsupported("leading_map",
+                       text("at most ", kMostColumns, " columns and ", kMostRows, " rows"),
+                       text(args.columns, " and ", args.groups * args.rows));
   }
   select::with_score(args.dtype, [&](auto element) { launch<decltype(element)>(args); });
   KPAGE_CUDA_TRY(cudaGetLastError());

@@ -1,5 +1,4 @@
 // The lists that a map holds: a warp a list, 32 ids at a time.
-#include <algorithm>
 
 #include <cuda_runtime.h>
 
@@ -58,7 +57,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) lists_kernel(const ListsArgs ar
 Status lists_of_map(const ListsArgs& args) {
   const std::int64_t blocks = ceil_div<std::int64_t>(args.groups * args.lists, kWarps);
   if (blocks > 0x7fffffff) {
-    return {ErrorCode::kUnsupported, "lists_of_map on a CUDA device: fewer than 2^33 lists"};
+    return unsupported("lists_of_map", "fewer than 2^33 lists", args.groups * args.lists);
   }
   const bool rows = args.row_of_list != nullptr;
   const bool columns = args.column_of_id != nullptr;

@@ -82,8 +82,7 @@ Status launch_fitting(const NearestArgs& args, const TensorRef& centroids, neare
 Status nearest_centroids(const NearestArgs& args) {
   const auto& [batch, heads, rows, head_dim] = args.x.shape;
   if (head_dim != 64 && head_dim != 128) {
-    return {ErrorCode::kUnsupported,
-            "nearest_centroids on a CUDA device: bfloat16 or float16 of head_dim 64 or 128"};
+    return unsupported("nearest_centroids", "a head_dim of 64 or 128", head_dim);
   }
   if (Status status = sm90::check_device(args.x.device.index); !status.ok()) {
     return status;

@@ -8,6 +8,7 @@
 
 #include "kpage/types.h"
 
+#include "kernels/common/check.h"
 #include "kernels/select/elements.cuh"
 
 namespace kpage::kernels::select {
@@ -109,8 +110,22 @@ inline bool has_lanes(const TensorRef& x) {
   return has_vectors(x) ? x.shape[3] * size_of(x.dtype) / kVectorBytes <= kSumThreads<kVectorBytes>
                         : x.shape[3] <= kSumThreads<1>;
 }
-inline constexpr const char* kRowsWithLanes =
-    "rows of at most 256 elements, or of 2,048 bytes where they are aligned to 16";
+
+// What the kernels that sum `groups` groups of rows of x ask for.
+inline Status check_sums(const char* step, const TensorRef& x, std::int64_t groups) {
+  constexpr std::int64_t kMost = 0x7fffffff;
+  const auto& [batch, heads, rows, head_dim] = x.shape;
+  if (groups > kMost || rows > kMost || batch * heads > kMost) {
+    return unsupported(step, text("at most ", kMost, " blocks or clusters, rows, and heads"),
+                       text(groups, ", ", rows, " and ", batch * heads));
+  }
+  if (!has_lanes(x)) {
+    return unsupported(
+        step, "rows of at most 256 elements, or of 2,048 bytes where they are aligned to 16",
+        text(head_dim, " elements"));
+  }
+  return {};
+}
 
 // Calls launch.template operator()<Element, kElements>() for the tensor.
 template <class Launch>

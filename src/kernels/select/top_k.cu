@@ -78,8 +78,9 @@ void launch(const TopKArgs& args) {
 Status top_k(const TopKArgs& args) {
   constexpr std::int64_t kMostRows = 0x7fffffff;
   if (args.columns > select::kMostColumns || args.rows > kMostRows) {
-    return {ErrorCode::kUnsupported,
-            "top_k on a CUDA device: at most 32,768 columns and 2^31 - 1 rows"};
+    return unsupported("top_k",
+                       text("at most ", select::kMostColumns, " columns and ", kMostRows, " rows"),
+                       text(args.columns, " and ", args.rows));
   }
   select::with_score(args.dtype, [&](auto element) { launch<decltype(element)>(args); });
   KPAGE_CUDA_TRY(cudaGetLastError());

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include <cuda_runtime.h>
@@ -45,8 +44,8 @@ Status gather_rows(const GatherArgs& args) {
   }
   constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
   if (heads >= kMostRows / rows || batch >= kMostRows) {
-    return {ErrorCode::kUnsupported,
-            "tokens on a CUDA device: fewer than 2^31 rows over all heads of a batch element"};
+    return unsupported("tokens", "fewer than 2^31 rows over all heads of a batch element",
+                       text(heads, " heads of ", rows));
   }
   const std::int64_t bytes = size_of(args.x.dtype);
   const std::int64_t vector = vector_bytes(args.x, args.out);

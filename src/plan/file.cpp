@@ -10,6 +10,7 @@
 
 #include "kpage/plan.h"
 
+#include "base/input_file.h"
 #include "plan/format.h"
 
 namespace kpage {
@@ -72,12 +73,7 @@ Status Plan::save(const std::string& path) const {
 }
 
 Result<Plan> Plan::load(const std::string& path) {
-  std::error_code failed;
-  std::ifstream in;
-  // Whatever else it is, opening it could wait for ever.
-  if (std::filesystem::is_regular_file(path, failed)) {
-    in.open(path, std::ios::binary);
-  }
+  std::ifstream in = open_input(path);
   if (!in.is_open()) {
     return io_error(path, "expected a plan file that can be read");
   }
@@ -90,6 +86,7 @@ Result<Plan> Plan::load(const std::string& path) {
     return io_error(path, "expected plan version " + std::to_string(plan::kPlanVersion) + ", got " +
                               std::to_string(header.version));
   }
+  std::error_code failed;
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, failed));
   const auto rest = file_bytes - static_cast<std::int64_t>(sizeof header);
   const bool sizes_fit = !failed && header.forward_bytes >= 0 && header.backward_bytes >= 0 &&

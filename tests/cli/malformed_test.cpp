@@ -59,26 +59,24 @@ TEST_P(MalformedInput, IsAnErrorThatSaysWhy) {
   EXPECT_TRUE(std::filesystem::is_fifo("pipe"));
 }
 
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words compare_of(const Words& more) {
+  return joined({"bench", "--compare", "rows.json", "rows.json"}, more);
+}
 Words plan_of(const Words& more) {
-  Words words = {"plan", "layout.safetensors", "--save", "plan.bin"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return joined({"plan", "layout.safetensors", "--save", "plan.bin"}, more);
 }
-Words layout_of(const Words& more) {
-  Words words = {"layout", "--save", "out.safetensors"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+Words layout_of(const Words& more) { return joined({"layout", "--save", "out.safetensors"}, more); }
 Words run_of(const Words& more) {
-  Words words = {"run",      "capture.safetensors", "--output", "out.safetensors",
-                 "--report", "report.html"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return joined(
+      {"run", "capture.safetensors", "--output", "out.safetensors", "--report", "report.html"},
+      more);
 }
 Words good_run(const Words& more = {}) {
-  Words words = run_of({"--grid", "6x8x10", "--layout", "vsa", "--keep", "0.5"});
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return joined(run_of({"--grid", "6x8x10", "--layout", "vsa", "--keep", "0.5"}), more);
 }
 
 TestTensor& find(Tensors& tensors, const std::string& name) {
@@ -110,9 +108,7 @@ std::function<void(Tensors&, Tensors&)> spoil(const std::string& name, std::int6
   };
 }
 Words run_of_rule(const std::string& rule, const Words& more = {}) {
-  Words words = run_of({"--grid", "6x8x10", "--layout", rule});
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return joined(run_of({"--grid", "6x8x10", "--layout", rule}), more);
 }
 std::vector<std::uint16_t> halves(std::size_t count, std::uint16_t bits = 0x3f80) {
   return std::vector<std::uint16_t>(count, bits);
@@ -264,38 +260,29 @@ const std::vector<Case> kFlags = {
     {"BenchCompareNoRows",
      {"bench", "--compare", "empty.json", "rows.json"},
      "expected an object with an array rows"},
-    {"BenchCompareNoTime",
-     {"bench", "--compare", "rows.json", "rows.json"},
-     "row 0: expected a time_ms"},
+    {"BenchCompareNoTime", compare_of({}), "row 0: expected a time_ms"},
     {"BenchCompareAndLayout",
      {"bench", "layout.safetensors", "--compare", "rows.json", "rows.json"},
      "tensors: expected without --compare"},
-    {"BenchCompareAndRule",
-     {"bench", "--compare", "rows.json", "rows.json", "--layout", "vsa"},
+    {"BenchCompareAndRule", compare_of({"--layout", "vsa"}),
      "--layout: expected without --compare"},
-    {"BenchCompareWithDtype",
-     {"bench", "--compare", "rows.json", "rows.json", "--dtype", "bf16"},
+    {"BenchCompareWithDtype", compare_of({"--dtype", "bf16"}),
      "--dtype: expected without --compare"},
     {"BenchCompareWithRepeats",
      {"bench", "--repeats", "3", "--compare", "rows.json", "rows.json"},
      "--repeats: expected without --compare"},
-    {"BenchCompareWithDevice",
-     {"bench", "--compare", "rows.json", "rows.json", "--device", "cpu"},
+    {"BenchCompareWithDevice", compare_of({"--device", "cpu"}),
      "--device: expected without --compare"},
-    {"BenchCompareWithThreads",
-     {"bench", "--compare", "rows.json", "rows.json", "--threads", "0"},
+    {"BenchCompareWithThreads", compare_of({"--threads", "0"}),
      "--threads: expected without --compare"},
-    {"BenchCompareWithCommit",
-     {"bench", "--compare", "rows.json", "rows.json", "--commit", "a"},
+    {"BenchCompareWithCommit", compare_of({"--commit", "a"}),
      "--commit: expected without --compare"},
-    {"BenchCompareForwardOnly",
-     {"bench", "--compare", "rows.json", "rows.json", "--forward-only"},
+    {"BenchCompareForwardOnly", compare_of({"--forward-only"}),
      "--forward-only: expected without --compare"},
     {"BenchToleranceWithoutCompare",
      {"bench", "layout.safetensors", "--tolerance", "0.05"},
      "--tolerance: expected with --compare"},
-    {"BenchToleranceNegative",
-     {"bench", "--compare", "rows.json", "rows.json", "--tolerance", "-1"},
+    {"BenchToleranceNegative", compare_of({"--tolerance", "-1"}),
      "--tolerance: expected a share from 0"},
     {"RunNoRule", run_of({"--grid", "6x8x10"}), "--layout: expected the rule"},
     {"RunSvg2", run_of({"--grid", "6x8x10", "--layout", "svg2"}),
@@ -347,8 +334,7 @@ const std::vector<Case> kFlags = {
     {"BenchOntoItsLayout",
      {"bench", "layout.safetensors", "--output", "layout.safetensors"},
      "--output: expected another file than the input"},
-    {"BenchCompareWithOutput",
-     {"bench", "--compare", "rows.json", "rows.json", "--output", "x"},
+    {"BenchCompareWithOutput", compare_of({"--output", "x"}),
      "--output: expected without --compare"},
     {"RunIntoNoName", good_run({"--output", ""}), "--output: expected a file name"},
     {"RunOntoTheCapture",

@@ -146,7 +146,6 @@ TEST(ClusterGraphs, UniteAndRepeat) {
 }
 
 // --- SVG1
-// -----------------------------------------------------------------------------------------
 
 TEST(Svg1, BandsOfTheModels) {
   EXPECT_EQ(svg1_band(21, 1560, 0, kSvg1Wan).value(), 5376);
@@ -213,7 +212,6 @@ TEST(Svg1, MalformedInputs) {
 }
 
 // --- Radial
-// ---------------------------------------------------------------------------------------
 
 // The rule on token masks, frame pair by frame pair.
 std::vector<std::uint8_t> radial_by_tokens(std::int32_t frames, std::int32_t frame,

@@ -23,7 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // --- Random numbers and graphs
-// ----------------------------------------------------------------------
 
 TEST(Random, IsTheSameEverywhere) {
   Random random(5489);
@@ -112,7 +111,6 @@ TEST(RandomTopK, EdgesAndMalformedInputs) {
 }
 
 // --- SVG2-like
-// ------------------------------------------------------------------------------------
 
 TEST(LogNormalClusters, ShareOutAllTokens) {
   const Clusters clusters = std::move(log_normal_clusters(3, 1000, 32760, 0.5, 4)).value();
@@ -145,7 +143,6 @@ TEST(LogNormalClusters, MalformedInputs) {
 }
 
 // --- Named layouts
-// --------------------------------------------------------------------------------
 
 struct NamedCounts {
   const char* name;

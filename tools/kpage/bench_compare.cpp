@@ -1,8 +1,8 @@
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 
+#include "base/input_file.h"
 #include "base/message.h"
 #include "bench.h"
 #include "failure.h"
@@ -16,12 +16,7 @@ struct Results {
 };
 
 Results read_results(const std::string& path) {
-  std::error_code failed;
-  std::ifstream file;
-  // Whatever else it is, opening it could wait for ever.
-  if (std::filesystem::is_regular_file(path, failed)) {
-    file.open(path, std::ios::binary);
-  }
+  std::ifstream file = open_input(path);
   if (!file.is_open()) {
     throw bad_input("--compare: cannot read " + path);
   }

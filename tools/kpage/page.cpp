@@ -38,6 +38,10 @@ std::string fixed(double value, int decimals) {
   return text.str();
 }
 
+std::string json_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string grouped(std::int64_t value) {
   std::string digits = std::to_string(value);
   const std::size_t first = value < 0 ? 1 : 0;
@@ -93,10 +97,6 @@ std::string shade_text(double fraction) {
 
 void Page::section(const std::string& text) {
   lines_.push_back({Line::Kind::kSection, text, "", ""});
-}
-
-std::string json_text(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 void Page::row(const std::string& label, const std::string& value, const std::string& note) {
